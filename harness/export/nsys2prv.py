@@ -6,6 +6,7 @@ Beside the reports it would use exports of earlier reports, and of two reports w
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -20,39 +21,50 @@ from harness.common.system.users import whose
 from harness.traces.nsys.export import exported
 
 PROGRAM = "nsys2prv"
-TYPES = ("nvtx_pushpop_trace", "nccl", "cuda_api_trace", "gpu_metrics", "cuda_gpu_trace")
-KNOWN_TYPES = (*TYPES, "nvtx_startend_trace", "mpi_event_trace", "openacc", "graphs")
+TYPES = ("nvtx_pushpop_trace", "nvtx", "nccl", "cuda_api_trace", "gpu_metrics", "kernels")  # 0.6 has other names
+FILTER = "--filter-nvtx"
 _TRACE = "trace"
 _OTHERWISE = "name an image with it and nsys by --container (and --container-command); --engine own needs neither"
 
 
 @dataclass(frozen=True)
 class Options:
-    """The options of nsys2prv. within: a range's name: CUDA calls outside the first one are left out; kernels stay.
-    image: the command and the image of a container that holds nsys2prv and nsys."""
+    """The options of nsys2prv. types: none: those of `TYPES` that it has. within: a range's name: CUDA calls outside
+    the first one are left out; kernels stay. image: the command and the image of a container that holds nsys2prv and
+    nsys."""
 
-    types: Sequence[str] = TYPES
+    types: Sequence[str] = ()
     within: str | None = None
     sort: bool = False
     image: tuple[str, Path] | None = None
 
-    def check_types(self) -> None:
-        """Raises RequestError: nsys2prv would ignore a type, or the one that it always needs is missing."""
+    def types_for(self, help_text: str) -> Sequence[str]:
+        """The types for the nsys2prv that prints this help. Raises RequestError: it has not what was asked."""
+        found = re.search(r"translate:\s*\[([\w,\s]+)\]", help_text)
+        known = re.findall(r"\w+", found[1]) if found else TYPES
         for name in self.types:
-            if name not in KNOWN_TYPES:
-                hint = nearest_or_list(name, KNOWN_TYPES, f"it knows {', '.join(KNOWN_TYPES)}")
-                raise RequestError(f"--types: nsys2prv would ignore {name!r}{hint}")
-        if "cuda_api_trace" not in self.types:
-            raise RequestError("--types: nsys2prv needs cuda_api_trace among them")
+            if name not in known:
+                hint = nearest_or_list(name, known, f"it has {', '.join(known)}")
+                raise RequestError(f"--types: the nsys2prv here has no {name!r}{hint}")
+        if self.types and "cuda_api_trace" not in self.types and ("nccl" in self.types or "kernels" not in known):
+            raise RequestError("--types: the nsys2prv here needs cuda_api_trace among them")
+        if self.within is not None and FILTER not in help_text:
+            raise RequestError(f"{FILTER}: the nsys2prv here has no such option, which 0.5 has: leave it out")
+        return self.types or [name for name in TYPES if name in known]
 
-    def argv(self, folder: Path, names: Sequence[str]) -> list[str]:
-        """The command line that runs in `folder`. Without -m nsys2prv takes only the first of several reports."""
-        words = [PROGRAM, "-t", ",".join(self.types), *["-m"] * (len(names) > 1), *["--sort"] * self.sort]
-        words += [] if self.within is None else [f"--filter-nvtx={self.within}"]
-        if self.image is not None:
-            command, image = self.image
-            words = [command, "exec", "--bind", f"{folder}:{folder}", "--pwd", str(folder), str(image), *words]
-        return [*words, *names, _TRACE]
+    def argv(self, words: Sequence[str], folder: Path | None = None) -> list[str]:
+        """nsys2prv with these words, in its container if it has one. folder: where it runs."""
+        if self.image is None:
+            return [PROGRAM, *words]
+        command, image = self.image
+        bound = ["--bind", f"{folder}:{folder}", "--pwd", str(folder)] if folder else []
+        return [command, "exec", *bound, str(image), PROGRAM, *words]
+
+
+def help_of(options: Options) -> str:
+    """What the nsys2prv here prints of itself: only it knows its types and options. Raises WorkError: it cannot be
+    started."""
+    return _output(options.argv(["--help"]), Path()).stdout
 
 
 def installed() -> bool:
@@ -63,8 +75,8 @@ def installed() -> bool:
 def convert(reports: Sequence[Path], out: Path, options: Options) -> list[str]:
     """Merge nsys reports (.nsys-rep) or exports (.sqlite) into `out`.prv, .pcf, .row; returns notes on the result.
 
-    Raises RequestError: an option is wrong. TraceError: a report cannot be exported. WorkError: nsys2prv failed, or its
-    trace is wrong; `out` is not touched.
+    Raises RequestError: an option is wrong, or this nsys2prv has it not. TraceError: a report cannot be exported.
+    WorkError: nsys2prv failed, or its trace is wrong; `out` is not touched.
     """
     if options.sort and not os.environ.get("PARAVER_HOME"):
         raise RequestError(
@@ -72,6 +84,9 @@ def convert(reports: Sequence[Path], out: Path, options: Options) -> list[str]:
             "PARAVER_HOME=FOLDER with the folder of Paraver, or leave --sort out, because Paraver also opens traces "
             "that are not sorted"
         )
+    # Without -m nsys2prv takes only the first of several reports.
+    words = ["-t", ",".join(options.types_for(help_of(options))), *["-m"] * (len(reports) > 1)]
+    words += ["--sort"] * options.sort + ([] if options.within is None else [f"{FILTER}={options.within}"])
     try:
         scratch = tempfile.TemporaryDirectory(prefix=".nsys2prv-", dir=out.parent.absolute())
     except OSError as error:
@@ -84,7 +99,8 @@ def convert(reports: Sequence[Path], out: Path, options: Options) -> list[str]:
             # A container has its own nsys, which nsys2prv starts.
             source = report if options.image or report.suffix == ".sqlite" else exported(report)
             _link(source, folder / f"node{index}{source.suffix}")
-        printed = _run(options.argv(folder, [f"node{index}.nsys-rep" for index in range(len(reports))]), folder, out)
+        words += [*(f"node{index}.nsys-rep" for index in range(len(reports))), _TRACE]
+        printed = _run(options.argv(words, folder), folder, out)
         _refuse_shared_processes(folder, reports)
         for made in folder.glob(f"{_TRACE}.sorted.*"):
             made.replace(folder / f"{_TRACE}{made.suffix}")
@@ -109,21 +125,25 @@ def _link(file: Path, target: Path) -> None:
 
 def _run(argv: Sequence[str], folder: Path, out: Path) -> str:
     """What nsys2prv prints. Raises WorkError: it failed; a file beside `out` has its output."""
-    try:
-        done = subprocess.run(
-            argv, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
-            text=True, errors="replace", check=False,
-        )  # fmt: skip
-    except OSError as error:
-        raise WorkError(f"{argv[0]} cannot be started: {error.strerror}; {_OTHERWISE}") from error
+    done = _output(argv, folder)
     if done.returncode == 0:
         return done.stdout
     log = out.with_name(f"{out.name}.nsys2prv.log")
     log.write_text(" ".join(argv) + "\n" + done.stdout, encoding="utf-8")
     last = (done.stdout.strip().splitlines() or ["it printed nothing"])[-1].strip()
-    if "EmptyDataError" in last and any(word.startswith("--filter-nvtx=") for word in argv):
-        last = "no CUDA call lies in a range of that name (--filter-nvtx)"
+    if "EmptyDataError" in last and any(word.startswith(f"{FILTER}=") for word in argv):
+        last = f"no CUDA call lies in a range of that name ({FILTER})"
     raise WorkError(f"nsys2prv failed (exit {done.returncode}): {last} (see {log}); --engine own writes without it")
+
+
+def _output(argv: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            argv, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+            text=True, errors="replace", check=False,
+        )  # fmt: skip
+    except OSError as error:
+        raise WorkError(f"{argv[0]} cannot be started: {error.strerror}; {_OTHERWISE}") from error
 
 
 def _refuse_shared_processes(folder: Path, reports: Sequence[Path]) -> None:

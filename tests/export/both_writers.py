@@ -1,7 +1,7 @@
 """An nsys export of a made-up job that both writers take, nsys2prv and ours; its numbers are known by construction.
 
-tests/data/nsys2prv holds what nsys2prv 0.5.8, with nsys 2023.4, wrote from it:
-python -m tests.export.both_writers FOLDER, with both on PATH.
+tests/data/nsys2prv holds what nsys2prv 0.5.8, with nsys 2023.4, and 0.6.0rc1, without nsys, wrote from it:
+python -m tests.export.both_writers FOLDER, with one of them on PATH.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from harness.export.nsys2prv import Options, convert
 from tests.synthetic.nsys import Nsys
 
 DATA = Path(__file__).parents[1] / "data" / "nsys2prv"
+VERSIONS = ("0.5.8", "0.6.0rc1")
 STEP_NS, STEPS = 200_000, 3
 GEMM_NS, REDUCE_NS, COPY_NS = 60_000, 50_000, 10_000
 OVERLAP_NS = 20_000  # of an all-reduce, with the last product of its step
@@ -37,7 +38,11 @@ INSERT INTO ENUM_CUDA_MEM_KIND VALUES (1, 'Pinned', 'Pinned'), (2, 'Device', 'De
 CREATE TABLE TARGET_INFO_CUDA_CONTEXT_INFO (nullStreamId INT, hwId INT, vmId INT, processId INT, deviceId INT,
   contextId INT, parentContextId INT, isGreenContext INT);
 INSERT INTO TARGET_INFO_CUDA_CONTEXT_INFO VALUES (7, 0, 1, 9, 0, 1, NULL, 0);
-INSERT INTO META_DATA_EXPORT VALUES ('EXPORT_SCHEMA_VERSION_MINOR', '11');
+INSERT INTO META_DATA_EXPORT VALUES ('EXPORT_SCHEMA_VERSION_MINOR', '11'), ('EXPORT_SCHEMA_VERSION', '3.11.0');
+ALTER TABLE NVTX_EVENTS ADD COLUMN category INT;
+ALTER TABLE TARGET_INFO_SESSION_START_TIME ADD COLUMN localTime TEXT DEFAULT '2026-11-01 11:00:00';
+CREATE TABLE META_DATA_CAPTURE (name TEXT, value TEXT);
+INSERT INTO META_DATA_CAPTURE VALUES ('ENV', 'PWD="/home"'), ('COMMAND', 'python');
 """
 _SIZES = {"gridX": 132, "gridY": 2, "gridZ": 1, "blockX": 128, "blockY": 1, "blockZ": 1, "registersPerThread": 64}
 _SIZES |= dict.fromkeys(("staticSharedMemory", "dynamicSharedMemory", "localMemoryTotal"), 0)
@@ -77,7 +82,7 @@ def _step(job: Nsys, begin: int, step: int) -> None:
         at += GEMM_NS
     start = at - OVERLAP_NS
     job.kernel("ncclDevKernel_AllReduce_Sum_bf16_RING_LL", start, REDUCE_NS, stream=20, correlation=calls + 3)
-    payload = {"Message size [bytes]": MESSAGE_BYTES}
+    payload = {"NCCL communicator ID": 1 << 40, "Message size [bytes]": MESSAGE_BYTES}  # in the order of NCCL 2.27
     job.range("ncclAllReduce", begin + 15_500, 3_000, domain=1, payload=payload)
     for half, value in enumerate(SM_ACTIVE):
         for number in COUNTERS:

@@ -1,6 +1,7 @@
 """Stands in for nsys2prv in tests: takes its command line, writes a trace in its form, or fails in one of its ways.
 
-FAKE: ok | traceback | no-range | nothing | no-row. It writes what it was called with to the file that FAKE_CALLS names.
+FAKE: ok | traceback | no-range | nothing | no-row. FAKE_VERSION: of which it prints the help. It writes what it was
+called with to the file that FAKE_CALLS names.
 """
 
 from __future__ import annotations
@@ -11,11 +12,15 @@ import sqlite3
 import sys
 from pathlib import Path
 
+DATA = Path(__file__).parents[1] / "data" / "nsys2prv"
 PCF = "EVENT_TYPE\n0 63000006 CUDA kernel\nVALUES\n0 End\n1 gemm\n"
 
 
 def main() -> int:
     argv, how = sys.argv[1:], os.environ.get("FAKE", "ok")
+    if argv == ["--help"]:
+        print((DATA / os.environ.get("FAKE_VERSION", "0.5.8") / "help.txt").read_text())
+        return 0
     staged = sorted(path.name for path in Path().iterdir())
     calls = {"argv": argv, "cwd": str(Path.cwd()), "staged": staged}
     Path(os.environ["FAKE_CALLS"]).write_text(json.dumps(calls))

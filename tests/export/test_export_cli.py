@@ -172,14 +172,14 @@ def test_without_nsys2prv_our_own_writer_takes_nsys_exports_too(
         (["export", "paraver", "no-such-run"], "RUN: there"),
         (["export", "paraver", "{empty}"], "there is no trace"),
         (["export", "paraver", "{run}", "--engine", "nsys2prv"], "reads nsys reports only"),
-        (["export", "paraver", "{run}", "--types", "nccl"], "needs cuda_api_trace"),
+        (["export", "paraver", "{run}", "--types", "nccl"], "--types: only nsys2prv can do that, and it reads nsys"),
         (
             ["export", "paraver", "{run}", "-f", "forward"],
             "--filter-nvtx: only nsys2prv can do that, and it reads nsys reports only",
         ),
         (
             ["export", "paraver", "{run}", "--engine", "own", "-s", "-f", "x"],
-            "and it is not used with --engine own: leave --filter",
+            "--filter-nvtx and --sort: only nsys2prv can do that, and it is not used with --engine own: leave --filter",
         ),
         (["export", "perfetto", "{run}", "--engine", "own"], "perfetto: unknown flag --engine"),
     ],

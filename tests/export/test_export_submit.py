@@ -63,14 +63,14 @@ def run(harness: Harness, tmp_path: Path) -> Path:
 
 def test_the_job_converts_as_was_asked(run: Path, harness: Harness, tmp_path: Path) -> None:
     image = ("--container", "tools image.sif", "--container-command", "apptainer")
-    asked = ("--engine", "own", "--out", "here", "--types", "cuda_api_trace,nccl", *image, "--compress")
+    asked = ("--engine", "own", "--out", "here", *image, "--compress")
     done = harness("export", "paraver", str(run), "--submit", *asked, "--json")
     assert done.returncode == 0, done.stderr
     script = tmp_path / "sbatch.sh"
     words = shlex.split(script.read_text().replace("\\\n", ""))
     assert words[0] == str(tmp_path / "own-python")
-    assert words[-11:] == [
-        "--engine", "own", "--out", str(tmp_path / "here"), "--types", "cuda_api_trace,nccl",
+    assert words[-9:] == [
+        "--engine", "own", "--out", str(tmp_path / "here"),
         "--container", str(tmp_path / "tools image.sif"), "--container-command", "apptainer",
         "--compress",
     ]  # fmt: skip
@@ -109,7 +109,7 @@ def test_of_a_run_on_this_machine_there_is_nothing_to_bring(
 
 def test_a_wrong_request_is_refused_before_it_is_submitted(run: Path, harness: Harness, tmp_path: Path) -> None:
     (tmp_path / "sbatch.sh").unlink(missing_ok=True)
-    done = harness("export", "paraver", str(run), "--submit", "--types", "nccl")
+    done = harness("export", "paraver", str(run), "--submit", "--types", "nccl", "--engine", "own")
     assert done.returncode == 2
-    assert "--types: nsys2prv needs cuda_api_trace" in done.stderr
+    assert "--types: only nsys2prv can do that, and it is not used with --engine own" in done.stderr
     assert not (tmp_path / "sbatch.sh").exists()

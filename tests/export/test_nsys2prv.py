@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from harness.common.errors import RequestError, WorkError
-from harness.export.nsys2prv import Options, convert
+from harness.export.nsys2prv import Options, convert, help_of
 from harness.traces.errors import TraceError
-from tests.export import fake_nsys2prv
+from tests.export import both_writers, fake_nsys2prv
+from tests.export.both_writers import DATA, VERSIONS
 from tests.export.fake_nsys2prv import make_export
+from tests.export.paraver_cfg import read_prv
 
 FAKE = Path(fake_nsys2prv.__file__)
 
@@ -140,17 +144,60 @@ def test_one_process_id_on_two_nodes_is_refused_instead_of_merged(bench: Bench, 
     assert bench.left() == []
 
 
-def test_wrong_types_are_refused() -> None:
-    with pytest.raises(RequestError, match="would ignore 'nvtx_pushpop': did you mean nvtx_pushpop_trace"):
-        Options(["nvtx_pushpop", "cuda_api_trace"]).check_types()
-    with pytest.raises(RequestError, match="needs cuda_api_trace"):
-        Options(["nccl"]).check_types()
+DEFAULTS = {
+    "0.5.8": "nvtx_pushpop_trace,nccl,cuda_api_trace,gpu_metrics",
+    "0.6.0rc1": "nvtx,nccl,cuda_api_trace,gpu_metrics,kernels",
+}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_fake_nsys2prv_with_the_help_of_each_version_gets_the_types_that_it_has(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    monkeypatch.setenv("FAKE_VERSION", version)
+    convert([make_export(tmp_path / "a.sqlite", 30)], bench.out, Options())
+    assert bench.calls()["argv"] == ["-t", DEFAULTS[version], "node0.nsys-rep", "trace"]
+
+
+@pytest.mark.parametrize(
+    ("version", "options", "said"),
+    [
+        (
+            "0.5.8",
+            Options(("nvtx_pushpop", "cuda_api_trace")),
+            "has no 'nvtx_pushpop': did you mean nvtx_pushpop_trace",
+        ),
+        ("0.5.8", Options(("kernels",)), r"has no 'kernels'.*it has mpi_event_trace, .*graphs"),
+        ("0.5.8", Options(("gpu_metrics",)), "needs cuda_api_trace"),
+        ("0.5.8", Options(("openacc", "cuda_api_trace"), within="a"), ""),
+        ("0.6.0rc1", Options(("kernels", "osrt")), ""),
+        ("0.6.0rc1", Options(("kernels", "nccl")), "needs cuda_api_trace"),
+        ("0.6.0rc1", Options(("kernel",)), "has no 'kernel': did you mean kernels"),
+        ("0.6.0rc1", Options(within="forward"), "--filter-nvtx: the nsys2prv here has no such option, which 0.5 has"),
+        ("unknown", Options(("kernels",), within="forward"), "--filter-nvtx: the nsys2prv here has no such option"),
+    ],
+)
+def test_what_a_version_has_not_is_refused_in_one_sentence(version: str, options: Options, said: str) -> None:
+    help_text = "" if version == "unknown" else (DATA / version / "help.txt").read_text()
+    with pytest.raises(RequestError, match=said) if said else nullcontext():
+        assert options.types_for(help_text) == options.types
+
+
+def test_the_nsys2prv_that_is_installed_takes_our_command_line(tmp_path: Path) -> None:
+    """0.6 reads an export without nsys; 0.5 needs one that has its reports."""
+    if shutil.which("nsys2prv") is None:
+        pytest.skip("nsys2prv is not on PATH")
+    if "--filter-nvtx" in help_of(Options()) and shutil.which("nsys") is None:
+        pytest.skip("this nsys2prv needs nsys")
+    convert([both_writers.made(tmp_path / "made.sqlite")], tmp_path / "trace", Options())
+    sizes = {label: kind for label, kind in read_prv(tmp_path / "trace.prv").types.items() if "size [bytes]" in label}
+    assert len(sizes) == 1
 
 
 def test_a_program_or_a_folder_that_is_not_there_is_named(bench: Bench, tmp_path: Path) -> None:
     export = make_export(tmp_path / "a.sqlite", 30)
+    with pytest.raises(WorkError, match=r"gone cannot be written: .*--out PREFIX"):
+        convert([export], tmp_path / "gone" / "trace", Options())
     (tmp_path / "bin" / "nsys2prv").unlink()
     with pytest.raises(WorkError, match=r"nsys2prv cannot be started: .*--engine own needs neither"):
         convert([export], bench.out, Options())
-    with pytest.raises(WorkError, match=r"gone cannot be written: .*--out PREFIX"):
-        convert([export], tmp_path / "gone" / "trace", Options())

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.export.prv_labels import TYPE_LABELS, EventType, ranges_label
-from tests.export.both_writers import DATA
+from tests.export.both_writers import DATA, VERSIONS
 from tests.export.paraver_cfg import View, filters, functions, read_prv, read_view
 
 FOLDER = Path(__file__).parents[2] / "configs" / "paraver"
@@ -18,7 +18,8 @@ VIEWS = sorted(FOLDER.glob("*.cfg"))
 KNOWN = {"Active Thd", "Adding", "Maximum", "Last Evt Val", "Send Messages in Transit", "All", "="}
 KNOWN |= {"As Is", "Sign", "1-Sign", "Stacked Val", "Burst Time"}
 EACH = pytest.mark.parametrize("path", VIEWS, ids=lambda path: path.stem)
-NO_NUMBER = 9499  # of counters, which have another number in each trace: only their label finds them
+NO_NUMBER = 9499  # of what has another number in each trace: only its label finds it
+BY_LABEL = ("gpu_counters", "nccl_message_size")
 
 
 def view_of(path: Path) -> View:
@@ -28,7 +29,7 @@ def view_of(path: Path) -> View:
 def known_types() -> dict[str, int]:
     """Of our traces and of nsys2prv's, whose counters are numbered by the GPU."""
     ours = {label: int(number) for number, label in TYPE_LABELS.items()} | {ranges_label(""): int(EventType.RANGES)}
-    theirs = read_prv(DATA / "trace.prv").types
+    theirs = read_prv(DATA / VERSIONS[0] / "trace.prv").types
     return ours | {label: n for label, n in theirs.items() if not EventType.METRICS <= n < EventType.METRICS + 100}
 
 
@@ -61,8 +62,9 @@ def test_event_types_are_those_of_the_traces_by_number_and_by_label(path: Path) 
             assert words == {}
             continue
         numbers, labels = [int(number) for number in words["evt_type"]], words["evt_type_label"]
-        if path.stem == "gpu_counters":
-            assert set(numbers) == {NO_NUMBER} and labels[0] == f"{labels[1]} [Throughput %]"
+        if path.stem in BY_LABEL:
+            assert set(numbers) == {NO_NUMBER}
+            assert labels[0] in (f"{labels[1]} [Throughput %]", f"NCCL {labels[1]}")
         else:
             assert [known_types()[label] for label in labels] == numbers
         for text in window["window_filter_module"]:

@@ -119,7 +119,12 @@ def paraver(
         ParaverEngine, typer.Option(help="auto: nsys2prv for nsys reports if it is installed, else the harness's own")
     ] = "auto",
     types: Annotated[
-        str | None, typer.Option("--types", metavar="A,B,…", help="the event types that nsys2prv translates (its -t)")
+        str | None,
+        typer.Option(
+            "--types",
+            metavar="A,B,…",
+            help="the event types that nsys2prv translates (its -t); its own --help names them",
+        ),
     ] = None,
     container: Annotated[
         Path | None, typer.Option("--container", metavar="IMAGE", help="the image that holds nsys2prv and nsys")
@@ -127,7 +132,9 @@ def paraver(
     container_command: Annotated[str, typer.Option(help="singularity or apptainer")] = "singularity",
     filter_nvtx: Annotated[
         str | None,
-        typer.Option("-f", "--filter-nvtx", metavar="RANGE", help="only CUDA calls in the first such range (nsys2prv)"),
+        typer.Option(
+            "-f", "--filter-nvtx", metavar="RANGE", help="only CUDA calls in the first such range (nsys2prv 0.5)"
+        ),
     ] = None,
     sort: Annotated[
         bool, typer.Option("-s", "--sort", help="nsys2prv sorts the trace by time; needs Paraver: PARAVER_HOME")
@@ -140,8 +147,17 @@ def paraver(
 ) -> int:
     """A Paraver trace (.prv .pcf .row) of a run or of any traces."""
     image = (container_command, container) if container else None
-    options = nsys2prv.Options(tuple(types.split(",")) if types else nsys2prv.TYPES, filter_nvtx, sort, image)
-    options.check_types()
+    options = nsys2prv.Options(tuple(types.split(",")) if types else (), filter_nvtx, sort, image)
+    its_own = [
+        name for name, value in {"--types": types, nsys2prv.FILTER: filter_nvtx, "--sort": sort}.items() if value
+    ]
+    if its_own and engine == "own":
+        flags = " and ".join(its_own)
+        raise RequestError(
+            f"{flags}: only nsys2prv can do that, and it is not used with --engine own: leave {flags} out"
+        )
+    if its_own and image is None and nsys2prv.installed():
+        options.types_for(nsys2prv.help_of(options))  # before a job waits in the queue
     if out is not None:
         refuse_taken(out, PARAVER)
     if submit:
@@ -157,7 +173,7 @@ def paraver(
         return _paraver_submitted(tokens, [*words, *["--sort"] * sort, *["--compress"] * compress], as_json)
     found = sources(tokens)
     prefix, notes = prefix_for(out, found.folder(), PARAVER)
-    automatic = _chosen(engine, found, image, ["--filter-nvtx"] * (filter_nvtx is not None) + ["--sort"] * sort)
+    automatic = _chosen(engine, found, image, its_own)
     if engine == "nsys2prv" or automatic:
         try:
             notes += nsys2prv.convert(found.reports, prefix, options)
@@ -165,7 +181,7 @@ def paraver(
             made: dict[str, Any] = {"engine": "nsys2prv", "prv": str(prv), "megabytes": _megabytes(prv)}
             return _print(as_json, made, notes, compress)
         except HarnessError as error:
-            if not automatic or filter_nvtx is not None or sort:
+            if not automatic or its_own:
                 raise
             notes.append(f"nsys2prv was tried first: {error}")
     done = write_paraver(found.open(), prefix, found.hosts())
@@ -184,7 +200,6 @@ def _chosen(
     automatic = engine == "auto" and only_nsys and (image is not None or nsys2prv.installed())
     if of_nsys2prv and engine != "nsys2prv" and not automatic:
         why = "reads nsys reports only" if not only_nsys else "is not installed here (pip install nsys2prv)"
-        why = "is not used with --engine own" if engine == "own" else why
         flags = " and ".join(of_nsys2prv)
         raise RequestError(f"{flags}: only nsys2prv can do that, and it {why}: leave {flags} out")
     return automatic
