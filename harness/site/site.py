@@ -178,6 +178,7 @@ class Site(SitePart):
         None, "the address that a laptop reaches by ssh (default: this machine's full name)"
     )
     account: PlainWord | None = value("-a", "--account", metavar="NAME", group="where").option(None, "Slurm account")
+    needs_account: bool = setting(False, "Slurm refuses jobs here that name no account")
     partition: PlainWord | None = value("-p", "--partition", metavar="NAME", group="where").option(
         None, "Slurm partition"
     )

@@ -133,12 +133,14 @@ def directives(experiment: Experiment, site: Site, cpus: int | None) -> list[str
 
 
 def warnings(experiment: Experiment, site: Site, environ: Mapping[str, str]) -> list[str]:
-    """Variables of sbatch that the directives overrule, and a job larger than its queue."""
+    """Variables of sbatch that the directives overrule, a missing account, and a job larger than its queue."""
     found = [
         f"{variable}={environ[variable]} is not used: the job asks for {getattr(site, name)}, and a flag changes that"
         for name, variable in SBATCH_VARIABLES.items()
         if environ.get(variable) and getattr(site, name) not in (None, environ[variable])
     ]
+    if site.needs_account and site.scheduler == "slurm" and not (site.account or environ.get("SBATCH_ACCOUNT")):
+        found.append(f"site {site.name} needs an account for each job, and none is named: add -a ACCOUNT")
     if site.max_nodes is not None and experiment.nodes > site.max_nodes:
         queue = site.qos or site.partition or site.name
         found.append(
