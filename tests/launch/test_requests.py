@@ -275,7 +275,10 @@ REFUSED: list[tuple[list[str] | str, str | list[str]]] = [
     ("-e 1 --no-profile --profiler torch", "--no-profile and --profiler torch exclude each other: drop one"),
     ("-e 1 --explain", "--explain goes with --dry-run"),
     # the arguments of the course's slide, and a part of a flag
-    ("-e 2 -- --model-path /x/Mistral", "--model-path is on the course's slide; here type --model NAME or --model PATH;"),
+    (
+        "-e 2 -- --model-path /x/Mistral",
+        "--model-path is on the course's slide; here type --model NAME or --model PATH;",
+    ),
     ("-e 2 -- --data-path x", "in exercise 2 type --data FILE; without it the training reads the data of the site"),
     ("-e 1 -- --no-validation", "--no-validation is on the course's slide; here leave it out: the training validates"),
     ("-e 2 -- --data-sample=5000", "--data-sample is on the course's slide; here leave it out: the number of batches"),
