@@ -35,7 +35,6 @@ class Options:
 
     types: Sequence[str] = ()
     within: str | None = None
-    sort: bool = False
     image: tuple[str, Path] | None = None
 
     def types_for(self, help_text: str) -> Sequence[str]:
@@ -78,15 +77,9 @@ def convert(reports: Sequence[Path], out: Path, options: Options) -> list[str]:
     Raises RequestError: an option is wrong, or this nsys2prv has it not. TraceError: a report cannot be exported.
     WorkError: nsys2prv failed, or its trace is wrong; `out` is not touched.
     """
-    if options.sort and not os.environ.get("PARAVER_HOME"):
-        raise RequestError(
-            "--sort: nsys2prv sorts with a script of Paraver, and PARAVER_HOME is not set: type export "
-            "PARAVER_HOME=FOLDER with the folder of Paraver, or leave --sort out, because Paraver also opens traces "
-            "that are not sorted"
-        )
     # Without -m nsys2prv takes only the first of several reports.
     words = ["-t", ",".join(options.types_for(help_of(options))), *["-m"] * (len(reports) > 1)]
-    words += ["--sort"] * options.sort + ([] if options.within is None else [f"{FILTER}={options.within}"])
+    words += [] if options.within is None else [f"{FILTER}={options.within}"]
     try:
         scratch = tempfile.TemporaryDirectory(prefix=".nsys2prv-", dir=out.parent.absolute())
     except OSError as error:
@@ -102,8 +95,6 @@ def convert(reports: Sequence[Path], out: Path, options: Options) -> list[str]:
         words += [*(f"node{index}.nsys-rep" for index in range(len(reports))), _TRACE]
         printed = _run(options.argv(words, folder), folder, out)
         _refuse_shared_processes(folder, reports)
-        for made in folder.glob(f"{_TRACE}.sorted.*"):
-            made.replace(folder / f"{_TRACE}{made.suffix}")
         suffixes = (".row", ".pcf", ".prv")  # the .prv last: viewers open it
         for made in (folder / f"{_TRACE}{suffix}" for suffix in suffixes):
             if not made.is_file() or not made.stat().st_size:
@@ -131,8 +122,6 @@ def _run(argv: Sequence[str], folder: Path, out: Path) -> str:
     log = out.with_name(f"{out.name}.nsys2prv.log")
     log.write_text(" ".join(argv) + "\n" + done.stdout, encoding="utf-8")
     last = (done.stdout.strip().splitlines() or ["it printed nothing"])[-1].strip()
-    if "EmptyDataError" in last and any(word.startswith(f"{FILTER}=") for word in argv):
-        last = f"no CUDA call lies in a range of that name ({FILTER})"
     raise WorkError(f"nsys2prv failed (exit {done.returncode}): {last} (see {log}); --engine own writes without it")
 
 

@@ -167,24 +167,16 @@ def _kernels(task: ParaverTask, place: _TaskPlace, labels: Labels) -> list[Recor
 
 
 def _communication(task: ParaverTask, place: _TaskPlace, labels: Labels) -> list[RecordBlock]:
-    """Collectives with recorded arguments have kind, size and group; the others only their name."""
-    trace, recorded = task.trace, task.trace.collectives
-    row_of = np.full(len(trace.events), -1, np.int64)
-    row_of[recorded.event[recorded.event >= 0]] = np.flatnonzero(recorded.event >= 0)
+    """Collectives with recorded arguments have their size; the others only their name."""
+    recorded = task.trace.collectives
+    size_of = np.full(len(task.trace.events), -1, np.int64)
+    size_of[recorded.event[recorded.event >= 0]] = np.maximum(recorded.bytes[recorded.event >= 0], 0)
     is_communication = task.event_class == COMMUNICATION
-    about = row_of[task.events]
-    blocks = []
+    size, blocks = size_of[task.events], []
     for known in (False, True):
-        chosen = is_communication & ((about >= 0) == known)
+        chosen = is_communication & ((size >= 0) == known)
         pairs = [_named(task, chosen, EventType.NCCL, labels), _correlation(task, chosen)]
-        if known:
-            rows = about[chosen]
-            pairs += [
-                _translated(trace, recorded.kind[rows], EventType.COLLECTIVE, labels),
-                (EventType.COLLECTIVE_BYTES, np.maximum(recorded.bytes[rows], 0)),
-                (EventType.COLLECTIVE_RANKS, np.maximum(recorded.group_size[rows], 0).astype(np.int64)),
-                _translated(trace, recorded.group[rows], EventType.COLLECTIVE_GROUP, labels),
-            ]
+        pairs += [(EventType.COLLECTIVE_BYTES, size[chosen])] * known
         blocks += _event_bursts(task, place, chosen, pairs)
     return blocks
 

@@ -1,4 +1,4 @@
-"""The numbers, types and labels of our Paraver traces: those of nsys2prv 0.5.8 where it has them.
+"""The numbers, types and labels of our Paraver traces: those of nsys2prv 0.5 where it has them.
 
 So the same views open both traces. A view finds a type by its label first, by its number second.
 """
@@ -35,9 +35,6 @@ class EventType(IntEnum):
     METRICS = 9400
     NCCL_REGIONS = 9500
     COLLECTIVE_BYTES = 9501
-    COLLECTIVE = 9550
-    COLLECTIVE_RANKS = 9551
-    COLLECTIVE_GROUP = 9552
     RANGES = 9600
     API = 63000000
     MEMORY = 63000001
@@ -64,9 +61,6 @@ TYPE_LABELS: dict[int, str] = {
     EventType.CORRELATION: "Correlation ID",
     EventType.NCCL_REGIONS: "NCCL regions",
     EventType.COLLECTIVE_BYTES: "NCCL Message size [bytes]",
-    EventType.COLLECTIVE: "Collective kind",
-    EventType.COLLECTIVE_RANKS: "Collective ranks in group",
-    EventType.COLLECTIVE_GROUP: "Collective communicator",
     EventType.START_END: "NVTX startend ranges",
 }
 STATE_LABELS: dict[int, str] = {
@@ -151,9 +145,6 @@ class Labels:
         types[NCCL_DOMAIN] = EventType.NCCL_REGIONS
         for number in (EventType.START_END, *types.values()):
             by_type[number] = _numbered(_range_names(task, number, types) for task in tasks)
-        collectives = [(task.trace, task.trace.collectives) for task in tasks]
-        by_type[EventType.COLLECTIVE] = _numbered(_names(trace, c.kind) for trace, c in collectives)
-        by_type[EventType.COLLECTIVE_GROUP] = _numbered(_names(trace, c.group) for trace, c in collectives)
         counters = _union({metric.name for metric in task.trace.metrics} for task in tasks)
         metrics = {name: EventType.METRICS + index for index, name in enumerate(counters)}
         return Labels(by_type, types, metrics)

@@ -34,7 +34,7 @@ def main() -> int:
         return 1
     if how == "nothing":
         return 0
-    out = argv[-1] + (".sorted" if "--sort" in argv else "")
+    out = argv[-1]
     Path(f"{out}.pcf").write_text(PCF)
     Path(f"{out}.row").write_text("" if how == "no-row" else "LEVEL NODE SIZE 1\nnode1\n")
     Path(f"{out}.prv").write_text(f"#Paraver (01/02/2026 at 10:11):3000_ns:0:1:1:(2:1)\nof {' '.join(staged)}\n")

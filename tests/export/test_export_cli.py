@@ -178,8 +178,8 @@ def test_without_nsys2prv_our_own_writer_takes_nsys_exports_too(
             "--filter-nvtx: only nsys2prv can do that, and it reads nsys reports only",
         ),
         (
-            ["export", "paraver", "{run}", "--engine", "own", "-s", "-f", "x"],
-            "--filter-nvtx and --sort: only nsys2prv can do that, and it is not used with --engine own: leave --filter",
+            ["export", "paraver", "{run}", "--engine", "own", "-f", "x"],
+            "--filter-nvtx: only nsys2prv can do that, and it is not used with --engine own: leave --filter",
         ),
         (["export", "perfetto", "{run}", "--engine", "own"], "perfetto: unknown flag --engine"),
     ],

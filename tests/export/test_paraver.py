@@ -136,11 +136,10 @@ DRAWINGS = {
     "a process that helps the only rank of a report is not that rank": Drawing(
         [trace(OF_TWO, host="n", rank=0, ranks={1: 0})], {"tasks": ["rank 0 @ n", "process 2 @ n"]}
     ),
-    "a collective carries its kind, size and group": Drawing(
+    "a collective carries its size": Drawing(
         [trace([event(REDUCES, 0, 50), event("ncclKernel_Broadcast", 60, 70)], collectives=[SENT])],
         {"named": [
-            {EventType.NCCL: REDUCES, EventType.CORRELATION: 0, EventType.COLLECTIVE: "all_reduce",
-             EventType.COLLECTIVE_BYTES: 4096, EventType.COLLECTIVE_RANKS: 8, EventType.COLLECTIVE_GROUP: "dp"},
+            {EventType.NCCL: REDUCES, EventType.CORRELATION: 0, EventType.COLLECTIVE_BYTES: 4096},
             {EventType.NCCL: "ncclKernel_Broadcast", EventType.CORRELATION: 0}],
          "states": [(ThreadState.GROUP_COMMUNICATION, 50), (ThreadState.GROUP_COMMUNICATION, 10)]},
     ),

@@ -136,9 +136,6 @@ def paraver(
             "-f", "--filter-nvtx", metavar="RANGE", help="only CUDA calls in the first such range (nsys2prv 0.5)"
         ),
     ] = None,
-    sort: Annotated[
-        bool, typer.Option("-s", "--sort", help="nsys2prv sorts the trace by time; needs Paraver: PARAVER_HOME")
-    ] = False,
     compress: Annotated[bool, typer.Option("-z", "--compress", help="write .prv.gz, which Paraver opens too")] = False,
     submit: Annotated[
         bool, typer.Option("--submit", help="convert in a CPU job after the run's end, without GPUs")
@@ -147,10 +144,8 @@ def paraver(
 ) -> int:
     """A Paraver trace (.prv .pcf .row) of a run or of any traces."""
     image = (container_command, container) if container else None
-    options = nsys2prv.Options(tuple(types.split(",")) if types else (), filter_nvtx, sort, image)
-    its_own = [
-        name for name, value in {"--types": types, nsys2prv.FILTER: filter_nvtx, "--sort": sort}.items() if value
-    ]
+    options = nsys2prv.Options(tuple(types.split(",")) if types else (), filter_nvtx, image)
+    its_own = [name for name, value in {"--types": types, nsys2prv.FILTER: filter_nvtx}.items() if value]
     if its_own and engine == "own":
         flags = " and ".join(its_own)
         raise RequestError(
@@ -170,7 +165,7 @@ def paraver(
             "--filter-nvtx": filter_nvtx,
         }
         words = [word for name, value in given.items() if value is not None for word in (name, str(value))]
-        return _paraver_submitted(tokens, [*words, *["--sort"] * sort, *["--compress"] * compress], as_json)
+        return _paraver_submitted(tokens, [*words, *["--compress"] * compress], as_json)
     found = sources(tokens)
     prefix, notes = prefix_for(out, found.folder(), PARAVER)
     automatic = _chosen(engine, found, image, its_own)
