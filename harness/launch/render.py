@@ -67,10 +67,4 @@ def script_of(job: Job) -> str:
 
 def settings_of(job: Job) -> str:
     """The settings that the script's programs read, as comments below it; a line that a flag has set names it."""
-    lines = list[str]()
-    for name in (name for name in SETTINGS if name in job.files):
-        lines.append(f"# {name}:")
-        for line in job.files[name].splitlines():
-            flag = job.sources.get(f"{name} {setting_of(line)}")
-            lines.append(f"#   {line} # {flag}" if flag else f"#   {line}")
-    return f"\n{BELOW}" + "".join(f"{line}\n" for line in lines) if lines else ""
+    return render_template(TEMPLATES / "settings.j2", job=job, settings=SETTINGS, below=BELOW, setting_of=setting_of)

@@ -66,17 +66,14 @@ def sources_of_settings(
         if files and flag.startswith("flag "):
             usual = launch_of(experiment).plan(experiment.model_copy(update={option.field: option.default}), place)
             for name in files.keys() & usual.files.keys():
-                for line in settings_lines(files[name]) - settings_lines(usual.files[name]):
+                lines, others = ({*map(setting_of, of.splitlines())} for of in (files[name], usual.files[name]))
+                for line in lines - others:
                     found.setdefault(f"{name} {line}", []).append(flag)
     return {line: joined(flags) for line, flags in found.items()}
 
 
-def settings_lines(text: str) -> set[str]:
-    """The lines of a file in JSON or YAML, without what depends on the line before or after."""
-    return {setting_of(line) for line in text.splitlines()}
-
-
 def setting_of(line: str) -> str:
+    """A line of a file in JSON or YAML, without what depends on the lines around it."""
     return line.strip().rstrip(",")
 
 

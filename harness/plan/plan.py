@@ -83,11 +83,9 @@ class LaunchPlan:
     @property
     def conversion(self) -> str:
         """When the Paraver trace is made; empty: it is not asked for."""
-        if not getattr(self.job.experiment, "nsys2prv", False):
-            return ""
-        apart = any("--submit" in command.argv for command in self.job.after)
-        how = "by a job of its own, without GPUs" if apart else "by the same job, for which no time is planned"
-        return f"afterwards the Paraver trace is made {how}"
+        submits = any("--submit" in command.argv for command in self.job.after)
+        how = "a job of its own, without GPUs" if submits else "the same job, for which no time is planned"
+        return f"afterwards the Paraver trace is made by {how}" * bool(getattr(self.job.experiment, "nsys2prv", False))
 
 
 def plan_of(prepared: PreparedLaunch) -> LaunchPlan:

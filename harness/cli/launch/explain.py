@@ -137,19 +137,7 @@ class _Explainer:
         head, _, rest = field.partition(".")
         if head == "model" and rest and self.job.model is not None:
             return f"model {self.job.model.name} ({rest})"
-        return self._of_name() if field == "run name" else self.job.sources.get(field, DEFAULT)
-
-    def _of_name(self) -> str:
-        """The source of the run's name: the default, and the flags that change it."""
-        asked, names = self.job.experiment, list[str]()
-        for option in self.options:
-            flag = self._source(option.field)
-            usual = asked.model_copy(update={option.field: option.default})
-            if flag.startswith("flag ") and usual.name(None) != asked.name(None):
-                names.append(flag.removeprefix("flag "))
-        *most, last = names or [""]
-        flags = f"flags {', '.join(most)} and {last}" if most else f"flag {last}"
-        return f"{DEFAULT}, changed by {flags}" if names else DEFAULT
+        return self.job.sources.get(field, DEFAULT)
 
     def _of_nsys(self, name: str, text: str) -> str:
         """The source of an option of nsys: a flag of the run, else a set."""
@@ -176,9 +164,6 @@ class _Explainer:
             return DEFAULT
         usual = Container.model_validate({"runtime": given.runtime, "image": given.image})
         return DEFAULT if given.arguments == usual.arguments else self._source("site.container.arguments")
-
-    def _of_binds(self, folders: Iterable[str]) -> str:
-        return joined(self._source(f"bind {folder}") for folder in folders)
 
     def _entry(self, part: str, name: str) -> OptionText:
         section = self.sections[part]
@@ -247,9 +232,9 @@ class _Explainer:
             elif text in arguments:
                 source = self._of_container_arguments()
             elif name == "bind":
-                source = self._of_binds(map(shown, group[1:]))
+                source = joined(self._source(f"bind {shown(word)}") for word in group[1:])
             elif name == "container-mounts":
-                source = self._of_binds(text.partition("=")[2].split(","))
+                source = joined(self._source(f"bind {folder}") for folder in text.partition("=")[2].split(","))
             yield self._row("container", quote_all(group), entry, source)
         if not in_srun:
             yield self._row("container", quote(words[-1]), self.sections["container"].options["image"])

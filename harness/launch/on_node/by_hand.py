@@ -89,7 +89,7 @@ def own_settings(before: str, now: str) -> dict[str, str]:
             try:
                 found[file.name] = Path(os.path.expandvars(path)).read_text(encoding="utf-8")
             except (OSError, ValueError) as error:
-                why = error.strerror if isinstance(error, OSError) else "it is no text"
+                why = getattr(error, "strerror", "it is no text")
                 raise WorkError(f"{flag} {path} cannot be read: {why}") from None
     return found
 
@@ -135,6 +135,4 @@ def _told(flag: Flag, words: list[str]) -> object:
         return False
     after = [after for word, after in pairwise([*parts, "--"]) if word == flag.train]
     values = [True if word.startswith("--") else word for word in after]
-    if not values:
-        return None
-    return tuple(values) if flag.repeats else values[-1]
+    return (tuple(values) if flag.repeats else values[-1]) if values else None

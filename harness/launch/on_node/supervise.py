@@ -247,14 +247,13 @@ def started_by_hand(script: Path) -> None:
     run = run_of_script(script, Path(os.environ["RUN_DIR"]), os.environ["JOB_ID"])
     os.environ.update(HARNESS_JOB_ID=run.job_id, JOB_ID=run.job_id, RUN_DIR=str(run.path))
     print(f"run {run.job_id}: {run.path}\nfollow it: {COMMAND} logs {run.job_id} -f", flush=True)
-    own = Path(__file__).relative_to(ROOT)
-    for folder in (*script.absolute().parents, Path.cwd(), *Path.cwd().parents):
-        if (folder / own).is_file() and not (folder / own).samefile(__file__):
-            print(
-                f"this script and its run belong to the checkout {ROOT}; bash {folder}/slurm.sh makes runs of its own",
-                flush=True,
-            )
-            break
+    own, places = Path(__file__).relative_to(ROOT), [*script.absolute().parents, Path.cwd(), *Path.cwd().parents]
+    other = next((each for each in places if (each / own).is_file() and not (each / own).samefile(__file__)), None)
+    if other is not None:  # a copy of this checkout
+        print(
+            f"this script and its run belong to the checkout {ROOT}; bash {other}/slurm.sh makes runs of its own",
+            flush=True,
+        )
     os.execv(sys.executable, [sys.executable, __file__, str(run.script), SUBMITTED])
 
 
