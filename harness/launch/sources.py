@@ -11,6 +11,7 @@ from harness.experiment.options import for_nsys, options_of
 from harness.launch.argv import from_site, shown
 from harness.launch.exercises.base import DEFAULT, CommandPlace, ExercisePlan, TrainedModel, launch_of
 
+SETTINGS = (DS_CONFIG.name, ACCELERATE_SETTINGS.name)
 TYPED = "the words after --"
 AUTO = f"{DEFAULT}: nsys if it is there and the GPUs are NVIDIA's, else torch.profiler"
 
@@ -49,9 +50,6 @@ def sources_of_words(
         usual = sources.get("site.container.binds", DEFAULT)
         found[f"bind {shown(from_site(bind))}"] = sources.get(f"site.container.binds {bind}", usual)
     return found
-
-
-SETTINGS = (DS_CONFIG.name, ACCELERATE_SETTINGS.name)
 
 
 def sources_of_settings(

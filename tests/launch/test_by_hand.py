@@ -48,7 +48,7 @@ def test_a_dry_runs_script_runs_as_it_is_and_as_it_was_edited(tmp_path: Path) ->
         assert done.returncode == 0, done.stderr
         said.append(done.stdout)
     plain, edited = all_runs(tmp_path / "runs")
-    theirs = f"this script and its run belong to the checkout {ROOT}; bash {copy}/slurm.sh makes runs of its own\n"
+    theirs = f"this script and its run belong to the checkout {ROOT}, and not to {copy}\n"
     for run, text, more in zip((plain, edited), said, ("", theirs), strict=True):
         assert text == f"run {run.job_id}: {run.path}\nfollow it: bash slurm.sh logs {run.job_id} -f\n{more}"
     assert [run.status().state for run in (plain, edited)] == ["completed", "completed"]

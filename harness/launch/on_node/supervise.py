@@ -250,10 +250,7 @@ def started_by_hand(script: Path) -> None:
     own, places = Path(__file__).relative_to(ROOT), [*script.absolute().parents, Path.cwd(), *Path.cwd().parents]
     other = next((each for each in places if (each / own).is_file() and not (each / own).samefile(__file__)), None)
     if other is not None:  # a copy of this checkout
-        print(
-            f"this script and its run belong to the checkout {ROOT}; bash {other}/slurm.sh makes runs of its own",
-            flush=True,
-        )
+        print(f"this script and its run belong to the checkout {ROOT}, and not to {other}", flush=True)
     os.execv(sys.executable, [sys.executable, __file__, str(run.script), SUBMITTED])
 
 
