@@ -24,7 +24,7 @@ from harness.launch.backends.protocol import Together
 from harness.launch.before.from_shell import sbatch_variables
 from harness.launch.job import Machine, resolve
 from harness.launch.on_node import supervise
-from harness.launch.render import script_of
+from harness.launch.render import BELOW, script_of
 from harness.launch.submit import Start, go_together, prepare, submit, submit_together
 from harness.run import Run, Stage
 from harness.run.record import SeriesPart
@@ -39,7 +39,8 @@ def test_a_submission_is_a_run_with_its_script_and_record(programs: Programs, cl
     said = json.loads(harness("-e", "1", "--site", cluster, "--json").stdout)
     run = Run(Path(said["path"]))
     assert said["job_id"] == run.job_id == "4711" and run.log_dir.is_dir()
-    assert run.script.read_text() == harness("-e", "1", "--site", cluster, "--dry-run").stdout
+    printed = harness("-e", "1", "--site", cluster, "--dry-run").stdout
+    assert run.script.read_text() == printed.partition(f"\n{BELOW}")[0]
 
 
 def test_a_job_of_another_cluster_is_looked_for_and_cancelled_there(
