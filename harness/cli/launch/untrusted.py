@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _HARMLESS = {
     "name", "description", "detect", "device", "time", "gpus", "cpus_per_node", "cpus_per_gpu", "memory", "exclusive",
     "course", "max_nodes", "network", "signal_seconds", "profiler", "defaults", "scheduler", "python_module",
-    "reference_traces",
+    "reference_traces", "needs_account",
 }  # fmt: skip
 ASKED = "run somebody else's commands without asking"
 
