@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.analysis.process.kinds import Rules, load_rules
+from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import measured_processes
 from harness.analysis.process.part import Compressible, RankPart, compressed, in_order
 from harness.analysis.process.prepared import MeasuredProcess
@@ -104,9 +104,7 @@ def measure_files(
     """Read every file once, and again where a job's ranks leave out fewer first steps than one of them. page_data_of:
     what a page needs of a process."""
     compresses = len(files) > _MOST_UNCOMPRESSED
-    reduce = partial(
-        _measure_trace, window=window, rules=load_rules(), page_data_of=page_data_of, compresses=compresses
-    )
+    reduce = partial(_measure_trace, window=window, page_data_of=page_data_of, compresses=compresses)
     outcomes = map_traces(files, reduce, workers=workers, progress=progress)
     for number, warmup in _warmup_elsewhere(files, outcomes).items():
         with_warmup = partial(reduce, least_warmup=warmup)
@@ -142,17 +140,11 @@ def _warmup_elsewhere(
 
 
 def _measure_trace(
-    trace: Trace,
-    window: Window,
-    rules: Rules,
-    page_data_of: Condense | None,
-    *,
-    compresses: bool,
-    least_warmup: int = 0,
+    trace: Trace, window: Window, page_data_of: Condense | None, *, compresses: bool, least_warmup: int = 0
 ) -> tuple[list[RankPart], list[PageData]]:
     parts: list[RankPart] = []
     page_data: list[PageData] = []
-    for part, measured in measured_processes(trace, window, rules, least_warmup):
+    for part, measured in measured_processes(trace, window, load_rules(), least_warmup):
         graph = process_graph(measured, lines_of(measured.view))
         whole = part.model_copy(update={"graph": Compressible(graph)})
         parts.append(compressed(whole) if compresses else whole)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from harness.analysis.process import kinds
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.summary import Device, Window
 from harness.common.errors import RequestError
@@ -153,6 +155,41 @@ def test_one_name_may_run_in_two_precisions() -> None:
         ("gemm", "bf16"): 10,
         ("gemm", "fp32"): 5,
     }
+
+
+def test_a_name_without_a_word_of_any_pattern_is_compared_with_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recording may have 100,000 names, as of generated kernels."""
+    tried = list[str]()
+
+    def counted(pattern: str) -> re.Pattern[str]:
+        tried.append(pattern)
+        return re.compile(pattern, re.IGNORECASE)
+
+    monkeypatch.setattr(kinds, "_compiled", counted)
+    assert (
+        load_rules().of_name("void my::ns::thing_77<int, float, std::integral_constant<bool, true>, Ty<77, 16>>")
+        == "other"
+    )
+    assert len(tried) < 8, tried
+
+
+@pytest.mark.parametrize(
+    ("pattern", "parts"),
+    [
+        ("relu|sigmoid", [("relu", "relu"), ("sigmoid", "sigmoid")]),
+        ("(a|b)_?norm|x[y|z]{2}Long", [("norm", "(a|b)_?norm"), ("long", "x[y|z]{2}Long")]),
+        (
+            r"^bmm_(?-i:[A-Z])|\bdeep_?ep::|a\|b",
+            [("bmm_", r"^bmm_(?-i:[A-Z])"), ("deep", r"\bdeep_?ep::"), ("a", r"a\|b")],
+        ),
+        ("((one|two)|three)*x?", [("", "((one|two)|three)*x?")]),
+        ("cutlass.*(::Kernel|op)", [("cutlass", "cutlass.*(::Kernel|op)")]),
+    ],
+)
+def test_the_word_of_a_part_of_a_pattern_is_in_every_name_that_it_matches(
+    pattern: str, parts: list[tuple[str, str]]
+) -> None:
+    assert kinds._alternatives([pattern]) == tuple(parts)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ The rules are data, `configs/kernels.yaml`. This module knows how to apply them 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
@@ -40,6 +41,9 @@ PRECISIONS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8")
 _WITH_PRECISION = ("gemm", "attention")
 MEMSET = "memset"
 _FEW_KEYS = 1 << 20  # of a table in which they are looked up
+# Of a pattern, what is no literal text of every name that it matches.
+_ESCAPE_OR_CLASS, _GROUP = re.compile(r"\\.|\[[^]]*\]"), re.compile(r"\([^()]*\)")
+_OPTIONAL, _LITERAL = re.compile(r".(?:[?*]|\{[^}]*\})"), re.compile(r"[\w:]+")
 
 
 class _KindRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -66,17 +70,22 @@ class _RulesFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dtypes: dict[str, str]
 
 
-@dataclass(frozen=True)
-class Rules:
-    """Ordered rules, compiled. Methods: the kind of a name, the precision of a product."""
+# Parts of patterns, each after a text that a name has in lower case if it matches; empty: not known. To look for a text
+# is a hundred times faster than to try a pattern, and a recording may have 100,000 names.
+_Alternatives = tuple[tuple[str, str], ...]
 
-    kinds: tuple[tuple[str, re.Pattern[str]], ...]
-    precisions: tuple[tuple[str, re.Pattern[str]], ...]
+
+@dataclass(frozen=True, eq=False)
+class Rules:
+    """Ordered rules. Methods: the kind of a name, the precision of a product."""
+
+    kinds: tuple[tuple[str, _Alternatives], ...]
+    precisions: tuple[tuple[str, _Alternatives], ...]
     dtypes: dict[str, str]
 
     def of_name(self, name: str, on_cpu: bool = False) -> str:
         """The first kind that matches; `host` is for operators of a CPU trace only."""
-        return _first_match(self.kinds, name, on_cpu)
+        return _kind_of(self, name, on_cpu)
 
     def precision(self, kind: str, name: str, dtype: str | None = None) -> str | None:
         """The precision of a gemm or attention; None for other kinds, or where name and dtype do not show it."""
@@ -84,12 +93,21 @@ class Rules:
             return None
         if dtype is not None and dtype in self.dtypes:
             return self.dtypes[dtype]
-        return next((p for p, pattern in self.precisions if pattern.search(name)), None)
+        return _first_match(self.precisions, name)
 
 
-@lru_cache(maxsize=8192)  # a job's ranks run kernels of the same names, and the rules are many
-def _first_match(kinds: tuple[tuple[str, re.Pattern[str]], ...], name: str, on_cpu: bool) -> str:
-    return next((kind for kind, pattern in kinds if (on_cpu or kind != HOST) and pattern.search(name)), OTHER)
+@lru_cache(maxsize=8192)  # a job's ranks run kernels of the same names
+def _kind_of(rules: Rules, name: str, on_cpu: bool) -> str:
+    return _first_match([rule for rule in rules.kinds if on_cpu or rule[0] != HOST], name) or OTHER
+
+
+def _first_match(rules: Iterable[tuple[str, _Alternatives]], name: str) -> str | None:
+    lowered = name.lower()
+    return next((label for label, patterns in rules if _matches(patterns, name, lowered)), None)
+
+
+def _matches(alternatives: _Alternatives, name: str, lowered: str) -> bool:
+    return any(literal in lowered and _compiled(pattern).search(name) for literal, pattern in alternatives)
 
 
 @cache
@@ -98,8 +116,8 @@ def load_rules(path: Path = RULES) -> Rules:
     try:
         parsed = msgspec.yaml.decode(path.read_bytes(), type=_RulesFile)
         return Rules(
-            tuple((rule.kind, _compiled(rule.patterns)) for rule in parsed.kinds),
-            tuple((rule.precision, _compiled(rule.patterns)) for rule in parsed.precisions),
+            tuple((rule.kind, _alternatives(rule.patterns)) for rule in parsed.kinds),
+            tuple((rule.precision, _alternatives(rule.patterns)) for rule in parsed.precisions),
             parsed.dtypes,
         )
     except (OSError, msgspec.DecodeError) as error:  # of a wrong field it says which
@@ -108,13 +126,31 @@ def load_rules(path: Path = RULES) -> Rules:
         raise RequestError(f"{path}: kernel rules: '{error.pattern!s}' is no regular expression: {error}") from error
 
 
-def _compiled(patterns: tuple[str, ...]) -> re.Pattern[str]:
-    try:
-        return re.compile("|".join(f"(?:{p})" for p in patterns), re.IGNORECASE)
-    except re.error:
-        for pattern in patterns:
-            re.compile(pattern)  # the wrong one says so itself
-        raise
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.IGNORECASE)
+
+
+def _alternatives(patterns: Iterable[str]) -> _Alternatives:
+    """Raises re.error: one is no regular expression."""
+    for pattern in patterns:
+        re.compile(pattern)  # as a whole: a part of a wrong one may be right
+    return tuple(part for pattern in patterns for part in _parts(pattern))
+
+
+def _parts(pattern: str) -> Iterator[tuple[str, str]]:
+    plain, before = _ESCAPE_OR_CLASS.sub(_blank, pattern), ""
+    while plain != before:
+        plain, before = _GROUP.sub(_blank, plain), plain
+    begin = 0
+    for part in _OPTIONAL.sub(_blank, plain).split("|"):
+        literal = max(_LITERAL.findall(part), key=len, default="")
+        yield literal.lower(), pattern[begin : begin + len(part)]
+        begin += len(part) + 1
+
+
+def _blank(found: re.Match[str]) -> str:
+    return " " * len(found[0])
 
 
 @dataclass(frozen=True)
