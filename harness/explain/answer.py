@@ -57,6 +57,7 @@ _RECORD_INSTEAD = {  # where the kind of recording carries no cause
     "hardware counters in the same recording",
     WORK_MISSING: "record all work of the device: the whole recording, and every process that uses the device",
 }
+_SAID_FIRST = (NOT_COMPLETED, STARTED_AGAIN, texts.DUPLICATES)
 _PARTS_ABSENT = (texts.UNREADABLE, texts.NOT_MEASURED, texts.TRACE_MISSING, texts.NO_TRACE, texts.NO_STEP)
 _ALL_TIMES = (texts.BUSY, texts.CROWDED, texts.LAYERS, texts.EVENTS_DROPPED, texts.WHOLE_GRAPHS)
 _PARTS = (
@@ -202,10 +203,9 @@ def _without(s: Summary, time_lost: TimeLost) -> str:
 
 
 def doubts(s: Summary, but: Collection[str] = ()) -> list[str]:
-    """Sentences about a recording's problems: whether it ended, its kind, what makes its numbers doubtful. but: kinds
-    that another sentence has."""
-    told = (NOT_COMPLETED, STARTED_AGAIN)
-    said = [f"{_capital(p.what)}: {p.evidence}." for p in s.quality.problems if p.what in told]
+    """Sentences about a recording's problems: whether it ended, which files are the same, its kind, what makes its
+    numbers doubtful. but: kinds that another sentence has."""
+    said = [f"{_capital(p.what)}: {p.evidence}." for p in s.quality.problems if p.what in _SAID_FIRST]
     said += _kind_sentences(s, lambda kind: kind not in but)
     grave = [p for p in s.quality.problems if p.severity is not RecordingVerdict.GOOD and p.what not in KINDS]
     worst = next((p for p in grave if p.severity is s.quality.verdict), None)

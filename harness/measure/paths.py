@@ -21,6 +21,7 @@ from harness.measure.page_data import PageData
 from harness.replay.graph.process import process_graph
 from harness.run import TRACE_FOLDERS, Run
 from harness.traces import Trace, TraceError, map_traces
+from harness.traces.duplicates import duplicates
 from harness.traces.find import Say, search
 from harness.traces.progress import OnProgress, silent
 from harness.traces.sampled_lines import SampledLines, read_about, read_sampled_lines
@@ -70,8 +71,8 @@ def trace_files(paths: Sequence[Path]) -> list[Path]:
 
 
 def look_for_traces(paths: Sequence[Path], say: Say = lambda text: None) -> tuple[list[Path], list[Problem]]:
-    """As `trace_files`, and a finding for each folder that could not be searched. say: called now and then with how far
-    the search is."""
+    """As `trace_files`, and a finding for each folder that could not be searched, and of files that are there twice.
+    say: called now and then with how far the search is."""
     files: list[Path] = []
     left_out: list[Problem] = []
     for path in paths:
@@ -81,7 +82,14 @@ def look_for_traces(paths: Sequence[Path], say: Say = lambda text: None) -> tupl
             found = search([path], say)
             files += found.files
             left_out += [Problem.doubt(problem_texts.FOLDER_CLOSED, why) for why in found.left_out]
-    return list(dict.fromkeys(files)), left_out
+    again = duplicates(file for file in dict.fromkeys(files) if run_of(file) is None)
+    if again:
+        file, first = next(iter(again.items()))
+        more = f"; {len(again) - 1} more like it" if len(again) > 1 else ""
+        beside = first.name if first.parent == file.parent else first
+        said = f"{file.name} has the content of {beside}{more}"
+        left_out.append(Problem.remark(problem_texts.DUPLICATES, said))
+    return [file for file in dict.fromkeys(files) if file not in again], left_out
 
 
 def is_run(path: Path) -> bool:

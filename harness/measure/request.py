@@ -60,10 +60,11 @@ def refuse_several_jobs(path: Path, files: Sequence[Path]) -> None:
     if may_be_one_job(folders):
         return
     holds = f"{len(files)} traces of several jobs, in {len(folders)} folders"
+    each = "file" if any(_holds_another(folder, folders) for folder in folders) else "folder"
     raise RequestError(
         f"{printable(str(path))}: holds {holds}: choose one of them\n"
         + "\n".join(_commands(folders))
-        + f"\nif all of them are of one job, name each folder: {_command(['A', 'B'])} …"
+        + f"\nif all of them are of one job, name each {each}: {_command('A B')} …"
     )
 
 
@@ -91,13 +92,30 @@ def _commands(folders: Folders) -> Iterator[str]:
     """A command for each folder, those with most traces first, and how many it would read."""
     most_first = sorted(folders.items(), key=lambda pair: (-len(pair[1]), pair[0]))
     for folder, files in most_first[:MOST_LISTED]:
-        yield f"  {_command([printable(str(folder))])}  # {how_many(len(files), 'trace')}"
+        words = _traces_in(folder, files) if _holds_another(folder, folders) else _quoted(folder)
+        yield f"  {_command(words)}  # {how_many(len(files), 'trace')}"
     if len(folders) > MOST_LISTED:
         yield f"and {len(folders) - MOST_LISTED} more folders"
 
 
-def _command(paths: Sequence[str]) -> str:
-    return " ".join([COMMAND, "report", *map(shlex.quote, paths)])
+def _holds_another(folder: Path, folders: Folders) -> bool:
+    """Whether a folder's traces cannot be named by the folder, because those of another one are below it."""
+    return any(folder in other.parents for other in folders)
+
+
+def _traces_in(folder: Path, files: Sequence[Path]) -> str:
+    """The traces of a folder itself: each one, or of many all of their endings."""
+    if len(files) <= MOST_NAMED:
+        return " ".join(map(_quoted, files))
+    return " ".join(f"{_quoted(folder)}/*{ending}" for ending in sorted({file.suffix for file in files}))
+
+
+def _quoted(path: Path) -> str:
+    return shlex.quote(printable(str(path)))
+
+
+def _command(words: str) -> str:
+    return f"{COMMAND} report {words}"
 
 
 @dataclass(frozen=True)

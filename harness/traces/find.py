@@ -16,7 +16,7 @@ MOST_LOOKED_AT = 500_000  # files and folders
 MOST_OPENED = 10_000  # without a trace, files that had to be opened
 _SAY_EVERY = 256
 _DIGITS = re.compile(r"(\d+)")
-_TRACE_NAME = re.compile(r"rank|worker|trace", re.IGNORECASE)
+TRACE_NAME = re.compile(r"rank|worker|trace", re.IGNORECASE)
 _PACKED = (".zip", ".tar", ".tgz", ".tar.gz", ".7z", ".xz", ".bz2", ".zst")
 
 Say = Callable[[str], None]
@@ -56,7 +56,7 @@ def search(paths: Iterable[Path | str], say: Say = lambda text: None) -> FoundTr
             if not traces and path.name.endswith(tuple(s for f in opening.FORMATS for s in f.suffixes)):
                 raise TraceError(path, "is a folder without a trace, not a trace file")
             found.update(dict.fromkeys(traces))
-            left_out += [*inside.walk.left_out, *inside.packed]
+            left_out += [*inside.walk.left_out, *inside.packed()]
         else:
             raise TraceError(path, "is a pipe or a device, neither a trace file nor a folder")
     return FoundTraces(list(found), left_out)
@@ -68,7 +68,7 @@ class _Folder:
     def __init__(self, folder: Path, say: Say) -> None:
         self.walk = Walk(folder, self._count)
         self._say = say
-        self.packed: list[str] = []
+        self._packed: list[Path] = []
         self._traces: list[Path] = []
         self._opened = 0  # since the last trace
 
@@ -77,11 +77,20 @@ class _Folder:
             if self._looks_like_trace(file):
                 self._traces.append(file)
                 self._opened = 0
-            elif file.name.endswith(_PACKED) and _TRACE_NAME.search(file.name):
-                self.packed.append(f"{file} is packed: unpack it first")
+            elif file.name.endswith(_PACKED) and TRACE_NAME.search(file.name):
+                self._packed.append(file)
         there = set(self._traces)
         superseded = {other for file in there for other in _superseded(file, there)}
         return sorted(there - superseded, key=_natural)
+
+    def packed(self) -> list[str]:
+        """A sentence for each packed file that may be a trace and was not unpacked beside it."""
+        return [f"{file} is packed: unpack it first" for file in self._packed if not self._is_unpacked(file)]
+
+    def _is_unpacked(self, packed: Path) -> bool:
+        stem = next(packed.name.removesuffix(ending) for ending in _PACKED if packed.name.endswith(ending))
+        beside = (file.name for file in self._traces if file.parent == packed.parent)
+        return any(f"{name}.".startswith(f"{stem}.") for name in beside)
 
     def _count(self, walk: Walk) -> None:
         if walk.looked_at % _SAY_EVERY == 0:
@@ -112,7 +121,7 @@ class _Folder:
         except TraceError:
             start = b""
         # A damaged trace is kept: opening it gives an error, while without it the rank would only be missing.
-        is_damaged = not start and _TRACE_NAME.search(name) is not None
+        is_damaged = not start and TRACE_NAME.search(name) is not None
         return known.contains in start or start.startswith(opening.LFS_MAGIC) or is_damaged
 
 

@@ -19,7 +19,7 @@ from harness.traces.progress import OnProgress, silent
 from harness.traces.sanitize import sanitize
 from harness.traces.trace import Trace
 
-_GZIP_MAGIC = b"\x1f\x8b"
+GZIP_MAGIC = b"\x1f\x8b"
 _PROBE_BYTES = 1 << 20
 LFS_MAGIC = b"version https://git-lfs"
 
@@ -153,7 +153,7 @@ def beginning(path: Path, unpack: bool = False) -> bytes:
         raise TraceError(path, f"cannot be read: {error.strerror or error}") from error
     except BoundedReadError as error:
         raise TraceError(path, str(error)) from None
-    if unpack and start.startswith(_GZIP_MAGIC):
+    if unpack and start.startswith(GZIP_MAGIC):
         try:
             return zlib.decompressobj(wbits=31).decompress(start, _PROBE_BYTES)
         except zlib.error:

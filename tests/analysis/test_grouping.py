@@ -175,3 +175,32 @@ def test_reports_of_nsys_that_count_up_from_0_are_one_job(
     assert [(summary.ranks, summary.world_size) for summary in map(summarise_job, found)] == jobs
     works = [any(map(used_a_gpu, job)) for job in found]
     assert works == sorted(works, reverse=True), "a launcher comes last"
+
+
+FOLDERS = {  # of one trace each without a rank, whose collectives name a group of two or four: the ranks of each job
+    "rank_0 rank_1": [[0, 1]],
+    "rank1 rank0": [[0, 1]],
+    "gpu0 gpu1 gpu2 gpu3": [[0, 1, 2, 3]],
+    "node0-gpu0 node0-gpu1 node1-gpu0 node1-gpu1": [[0, 1, 2, 3]],
+    "lrdn0123/gpu0 lrdn0123/gpu1 lrdn0777/gpu0 lrdn0777/gpu1": [[0, 1, 2, 3]],
+    "rank_0/job_1712000000 rank_1/job_1712000007": [[0, 1]],
+    "run1/rank0 run1/rank1 run2/rank0 run2/rank1": [[0, 1], [0, 1]],
+    "rank_0 rank_2": [[], []],  # one is missing, or the numbers are others
+    "before after": [[], []],
+    "1 2": [[], []],
+    "rank_0 worker_1": [[], []],
+}
+
+
+@pytest.mark.parametrize("names", FOLDERS)
+def test_folders_number_the_ranks_of_traces_that_do_not_if_the_collectives_name_as_many(names: str) -> None:
+    """Of collectives of two, two folders are not the ranks of a job of four."""
+    folders = names.split()
+    size = len(folders) // (2 if "run2" in names else 1)
+    for members, jobs in ((size, FOLDERS[names]), (size + 1, [[]] * len(folders)), (-1, [[]] * len(folders))):
+        made = [trace(None, steady(1), size=members) for _ in folders]
+        for number, one in enumerate(made):
+            one.identity["path"] = f"/data/{folders[number]}/profile.json"
+        found = jobs_of(*made)
+        assert sorted(job.ranks for job in found) == jobs
+        assert all(job.world_size == (len(job.ranks) or None) for job in found)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import gzip
+import itertools
 import json
 import os
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from harness import analyse, load_run
+from harness.analysis.summary import problem_texts
 from harness.cli.main import main
 from harness.common.errors import RequestError
 from harness.common.system.walk import Walk
@@ -19,11 +23,14 @@ from harness.traces import open as opening
 from tests.synthetic import kineto
 
 Output = pytest.CaptureFixture[str]
+SPACES = itertools.count()
 
 
 def trace(path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    return kineto.kineto(path, kineto.gpu_step())
+    kineto.kineto(path, kineto.gpu_step())
+    path.write_text(path.read_text() + " " * next(SPACES))  # no two recordings are the same
+    return path
 
 
 def test_a_link_in_a_circle_is_not_followed(tmp_path: Path) -> None:
@@ -129,7 +136,7 @@ def test_a_folder_with_the_traces_of_several_jobs_is_listed_by_folder_and_nothin
     for job, ranks in (("a", 3), ("b/torch", 2), ("c d", 1)):
         for rank in range(ranks):
             trace(tmp_path / job / f"rank{rank}.json")
-    shutil.copy(tmp_path / "c d" / "rank0.json", tmp_path / "c d" / "other.sqlite")
+    (tmp_path / "c d" / "other.sqlite").write_bytes(b"x")
     monkeypatch.setattr("harness.measure.request.measure_files", lambda *_, **__: pytest.fail("it was read"))
     for command in ("report", "whatif"):
         assert main([command, str(tmp_path)]) == 2
@@ -142,6 +149,55 @@ def test_a_folder_with_the_traces_of_several_jobs_is_listed_by_folder_and_nothin
             (f"bash slurm.sh report '{tmp_path / 'c d'}'", "2 traces"),
         ]
         assert "if all of them are of one job, name each folder" in last
+
+
+def test_each_command_that_a_refusal_offers_is_another_one_and_works(tmp_path: Path, capsys: Output) -> None:
+    """A capture with its parts in a folder below it, and with those below that; and more files than one names."""
+    folders = {"": 1, "trace split": 1, "trace split/decode": 1, "many": 7, "many/of rank 0": 1}
+    for folder, count in folders.items():
+        for rank in range(count):
+            trace(tmp_path / folder / f"rank{rank}.json")
+    assert main(["report", str(tmp_path)]) == 2
+    _, *commands, last = capsys.readouterr().err.splitlines()
+    assert len(commands) == len(folders)
+    assert "name each file" in last
+    for command in commands:
+        words = command.partition("  # ")[0].replace("bash slurm.sh report", "printf '%s\\n'")
+        paths = subprocess.run(["bash", "-c", words], capture_output=True, text=True, check=True).stdout.splitlines()
+        assert paths != [str(tmp_path)]
+        assert main(["report", *paths]) == 0, command
+        assert f"# {len(paths)} trace" in command or Path(paths[0]).is_dir()
+
+
+AGAIN = {  # what is made of rank0.json, and the file that is read
+    "unpacked": (lambda f: (f.parent / "rank0.json.gz").write_bytes(gzip.compress(f.read_bytes())), "rank0.json"),
+    "copied": (lambda f: shutil.copy(f, f.parent / "rank0 (copy).json"), "rank0.json"),
+    "copied with another name": (lambda f: shutil.copy(f, f.parent / "last.json"), "rank0.json"),
+    "copied into a folder": (lambda f: shutil.copytree(f.parent, f.parent / "backup"), "rank0.json"),
+    "linked": (lambda f: (f.parent / "latest.json").symlink_to(f), "rank0.json"),
+    "linked hard": (lambda f: os.link(f, f.parent / "rank0_of_run_7.json"), "rank0.json"),
+    "packed by two programs": (
+        lambda f: [(f.parent / f"rank0.{level}.json.gz").write_bytes(gzip.compress(f.read_bytes(), level))
+                   for level in (1, 9)] and f.unlink(), "rank0.1.json.gz",
+    ),
+    "unpacked of another format": (lambda f: (f.parent / "rank0.json.xz").touch(), "rank0.json"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", AGAIN)
+def test_the_same_recording_twice_is_one_and_it_is_said(tmp_path: Path, capsys: Output, how: str) -> None:
+    make, first = AGAIN[how]
+    text = trace(tmp_path / "rank0.json").read_text()
+    make(tmp_path / "rank0.json")
+    other = tmp_path / "rank1.json"
+    other.write_text(text.replace('"rank": 3', '"rank": 2'))  # as long as the other, and not the same
+    assert main(["report", str(tmp_path), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert sorted((Path(s["path"]).name, s["rank"]) for s in found["sources"]) == [(first, 3), ("rank1.json", 2)]
+    said = [p["evidence"] for p in found["quality"]["problems"] if p["what"] == problem_texts.DUPLICATES]
+    assert len(said) == (how != "unpacked of another format")
+    assert all(first in each.partition(" has the content of ")[2] for each in said)
+    assert not any("packed" in p["evidence"] for p in found["quality"]["problems"])
 
 
 @pytest.mark.parametrize(

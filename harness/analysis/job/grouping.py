@@ -11,7 +11,7 @@ from statistics import median
 import numpy as np
 
 from harness.analysis.job.matching import MEETING_SHARE, NAMELESS, JobCollectives, MatchedGroup, match_collectives
-from harness.analysis.job.numbered import numbered_jobs
+from harness.analysis.job.numbered import jobs_in_folders, largest_group, numbered_jobs
 from harness.analysis.process.before_steps import END
 from harness.analysis.process.kinds import load_rules
 from harness.analysis.process.measure import unmeasured
@@ -106,14 +106,14 @@ def group(parts: Iterable[RankPart]) -> list[list[RankPart]]:
 
     The parts of one run are one job. Other files are one job if they record the same world size and every rank once,
     either all files together or the files of one folder. Files without a world size are one job if their ranks differ
-    and were in the same collectives at the same time, or if they are numbered reports of nsys. Each remaining file is a
-    job of its own; those without work of a GPU, such as a launcher's, come last. A process without a rank belongs to
-    the job of its file's ranks; if it only helps them, it is left out, with a finding."""
+    and were in the same collectives at the same time, or if they or their folders are numbered. Each remaining file
+    is a job of its own; those without work of a GPU, such as a launcher's, come last. A process without a rank belongs
+    to the job of its file's ranks; if it only helps them, it is left out, with a finding."""
     runs: dict[str, list[RankPart]] = {}
     worlds: dict[int, list[RankPart]] = {}
     files: dict[str, list[RankPart]] = {}
     parts = in_order(parts)
-    numbered = numbered_jobs(parts)
+    numbered = [*numbered_jobs(parts), *jobs_in_folders(parts)]
     taken = {(part.source.path, part.source.pid) for job in numbered for part in job}
     for part in parts:
         if (part.source.path, part.source.pid) in taken:
@@ -128,6 +128,7 @@ def group(parts: Iterable[RankPart]) -> list[list[RankPart]]:
     jobs = [*numbered, *(job for world in worlds.values() for job in _worlds(world))]
     jobs += _by_collectives(files)
     of_file = {part.source.path: job for job in jobs for part in job}
+    files = _of_unknown_ranks(files)
     for path, rankless in files.items():
         if path in of_file:
             of_file[path] += rankless
@@ -135,6 +136,19 @@ def group(parts: Iterable[RankPart]) -> list[list[RankPart]]:
             jobs.append(rankless)
     complete = map(_without_helpers, [*runs.values(), *jobs])
     return sorted(complete, key=lambda job: (not any(map(used_a_gpu, job)), job[0].source.path))
+
+
+def _of_unknown_ranks(files: dict[str, list[RankPart]]) -> dict[str, list[RankPart]]:
+    """The files; a doubt at each of several that are ranks by their collectives, and do not tell which."""
+    alone = {path: parts[0] for path, parts in files.items() if len(parts) == 1 and parts[0].source.rank is None}
+    ranks = [path for path, part in alone.items() if largest_group(part) > 1]
+    said = f"collectives of {len(ranks)} files name other ranks, and nothing says which rank a file is"
+    doubt = Problem.doubt(problem_texts.RANKS_UNKNOWN, said)
+    return files | {path: [_with_doubt(alone[path], doubt)] for path in ranks if len(ranks) > 1}
+
+
+def _with_doubt(part: RankPart, doubt: Problem) -> RankPart:
+    return part.model_copy(update={"problems": [*part.problems, doubt]})
 
 
 def _by_collectives(files: dict[str, list[RankPart]]) -> list[list[RankPart]]:
@@ -283,8 +297,8 @@ def _each_file(parts: Sequence[RankPart]) -> list[list[RankPart]]:
 
 def _unlike(part: RankPart, said: str) -> RankPart:
     source = part.source.model_copy(update={"world_size": None})
-    problems = [*part.problems, Problem.doubt(problem_texts.RANK_TWICE, said)]
-    return part.model_copy(update={"source": source, "problems": problems})
+    doubt = Problem.doubt(problem_texts.RANK_TWICE, said)
+    return _with_doubt(part.model_copy(update={"source": source}), doubt)
 
 
 def _ranks_once(parts: Sequence[RankPart]) -> bool:

@@ -16,12 +16,12 @@ from isal import isal_zlib
 
 from harness.common.system.bounded_read import json_encoding
 from harness.traces.errors import TraceError, unpacks_to_too_much
+from harness.traces.open import GZIP_MAGIC
 from harness.traces.progress import OnProgress, silent
 
 BLOCK_BYTES = 256 << 10  # fits the cache of one core; larger blocks read slower
 MOST_RECORD_BYTES = 64 << 20  # of text in which no record ends
 _PACKED_BYTES = 64 << 10
-_GZIP_MAGIC = b"\x1f\x8b"
 _GZIP_WBITS = 31  # zlib's number for "with a gzip header"
 _DAMAGE: type[Exception] = isal_zlib.error  # type: ignore[assignment]
 
@@ -141,9 +141,9 @@ def _plain(open_file: FileIO) -> Iterator[bytes]:
 
 def _is_packed(open_file: FileIO) -> bool:
     open_file.seek(0)
-    magic = open_file.read(len(_GZIP_MAGIC))
+    magic = open_file.read(len(GZIP_MAGIC))
     open_file.seek(0)
-    return magic == _GZIP_MAGIC
+    return magic == GZIP_MAGIC
 
 
 Decoded = TypeVar("Decoded")
