@@ -64,6 +64,7 @@ def place(
     after_import("transformers.trainer_callback", observer.watch_transformers)
     for lightning in ("lightning.pytorch", "pytorch_lightning"):
         after_import(f"{lightning}.loops.fit_loop", observer.watch_lightning)
+        after_import(f"{lightning}.loops.evaluation_loop", observer.watch_lightning_evaluation)
     # Last, so that what they delay is outside of what the hooks above see. A launcher trains nothing.
     if asked.get("faults") and sys.version_info < (3, 10):  # which the code of the faults needs
         print("observer: no fault is injected, because this Python is older than 3.10", file=sys.stderr)
@@ -345,7 +346,9 @@ class Observer:
         self._look_for_models()
         if not self.steps.loaded_ns:
             self._loaded = 0, 0
-        return self.steps.begin(DATA)
+        begun = self.steps.begin(DATA)
+        PROGRESS.calls += not begun  # a part of an evaluation, which may be long and is no hang
+        return begun
 
     def _data_ends(self, batch: Any, *_: Any) -> None:
         self.watch.reach("load")
@@ -413,6 +416,16 @@ class Observer:
                 _plan(own.trainer.estimated_stepping_batches, own.trainer.global_step)
 
         loop.on_run_start = self.around(loop.on_run_start, begin)
+
+    def watch_lightning_evaluation(self, module: Any) -> None:
+        """It calls parts of the model, which under DDP are not those that it trains by. A test alone is a program's
+        own steps."""
+        loop = module._EvaluationLoop
+
+        def begin(own: Any) -> bool:
+            return own.trainer.state.fn == "fit" and self._evaluation_begins()
+
+        loop.run = self.around(loop.run, begin, lambda *_: self.steps.end())
 
 
 def _plan(steps: object, done: int) -> None:

@@ -57,6 +57,32 @@ def test_an_evaluation_is_a_phase_of_its_own_and_its_data_is_not_trained_on(tmp_
     assert [step["step"] for step in run.steps() if step["evaluation_ns"]] == [3, 6]
 
 
+LIGHTNING = """
+import lightning as L, torch
+from torch.utils.data import DataLoader
+
+class Net(L.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.body = torch.nn.Linear(64, 8)
+    def training_step(self, batch, _): return (self.body(batch) ** 2).mean()
+    def validation_step(self, batch, _): self.log("held", (self.body(batch) ** 2).mean())
+    def configure_optimizers(self): return torch.optim.SGD(self.parameters(), lr=0.1)
+
+trainer = L.Trainer(accelerator="cpu", max_steps=8, val_check_interval=3, logger=False, enable_checkpointing=False,
+                    enable_model_summary=False, enable_progress_bar=False)
+trainer.fit(Net(), DataLoader(torch.randn(160, 64), batch_size=16), DataLoader(torch.randn(96, 64), batch_size=32))
+"""
+
+
+def test_a_validation_of_lightning_is_an_evaluation_also_the_one_before_the_first_step(tmp_path: Path) -> None:
+    """Its loop calls parts of the model, and before the first step nothing has been trained yet."""
+    pytest.importorskip("lightning")
+    run = start(tmp_path, LIGHTNING)
+    assert [step["samples"] for step in run.steps()] == [16] * 8
+    assert [step["step"] for step in run.steps() if step["evaluation_ns"]] == [0, 3, 6]
+
+
 @pytest.mark.parametrize(
     ("ending", "code", "status", "reason"),
     [
