@@ -36,6 +36,28 @@ def loop(lengths: Sequence[int], parts: Sequence[Part], rest: int = 0, seed: int
     return made, ends
 
 
+@pytest.mark.parametrize(("marks", "parts"), [(3, ONE), (2, [("gemm", 9, None), *ONE]), (4, ONE)])
+def test_marks_of_several_optimizer_steps_each_are_not_the_steps(marks: int, parts: list[Part]) -> None:
+    """As of epochs, or of a program that calls the profiler after some iterations."""
+    made, _ = loop([100 * MS] * 8 * marks, parts)
+    for mark in range(marks):
+        made.step((10 + 800 * mark) * MS, (10 + 800 * (mark + 1)) * MS, mark)
+    found = steps_of(made)
+    assert found.source == f"range {ADAM}"
+    assert (found.end_ns - found.start_ns).tolist() == [100 * MS] * 8 * marks
+
+
+TWO_OPTIMIZERS = [("gemm", 8, ADAM), ("conv", 15, ADAM)]
+
+
+@pytest.mark.parametrize("parts", [ONE, [("gemm", 12, ADAM), ("conv", 20, SGD)], TWO_OPTIMIZERS])
+def test_marks_of_one_step_each_are_the_steps_whatever_optimizers_it_has(parts: list[Part]) -> None:
+    made, ends = loop([100 * MS] * 6, parts)
+    for number, end in enumerate(ends):
+        made.step(end - 100 * MS, end, number)
+    assert steps_of(made).source == "ProfilerStep"
+
+
 def in_one_mark(made: Made, ends: list[int], rest: int = 0) -> Any:
     return steps_of(made.step(10 * MS, ends[-1] + rest, 0))
 
@@ -126,8 +148,9 @@ def numbered(count: int) -> Made:
 ENDS = looped()[1]
 SOURCES: list[tuple[Made, str | None, Any]] = [
     (looped()[0], f"range {ADAM}", [100 * MS] * 7),  # from one optimizer to the next
-    # two marks count, whatever the optimizer does
-    (looped()[0].step(10 * MS, ENDS[3], 0).step(ENDS[3], ENDS[7], 1), "ProfilerStep", [400 * MS] * 2),
+    # of marks, only if each has several optimizer steps
+    (looped()[0].step(10 * MS, ENDS[3], 0).step(ENDS[3], ENDS[7], 1), f"range {ADAM}", [100 * MS] * 8),
+    (looped()[0].step(10 * MS, ENDS[6], 0).step(ENDS[6], ENDS[7], 1), "ProfilerStep", [700 * MS, 100 * MS]),
     (numbered(8), "range step", [100 * MS] * 8),
     (numbered(1), None, [100 * MS] * 8),  # one range around the loop is no step
     (looped()[0].step(ENDS[2], ENDS[6], 0), None, [100 * MS] * 4),  # optimizers outside of the mark

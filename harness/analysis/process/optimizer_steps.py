@@ -1,5 +1,5 @@
-"""Steps that PyTorch's own ranges of an optimizer count (`Optimizer.step#AdamW.step`), where the program marks one step
-at most.
+"""Steps that PyTorch's own ranges of an optimizer count (`Optimizer.step#AdamW.step`), where the program marks no
+step, or several optimizer steps as one.
 
 A step ends with its optimizer. Where one name has several ranges in a step, as with the two optimizers of a GAN, the
 work between them recurs only after so many. Knows nothing of other marks.
@@ -37,7 +37,7 @@ class CountedSteps(NamedTuple):
 def optimizer_steps(
     ranges: Ranges, events: Events, names: list[str], inside: tuple[int, int] | None = None
 ) -> CountedSteps | None:
-    """The steps, if there are two or more and they can be told. inside: start and end of the program's only mark, with
+    """The steps, if there are two or more and they can be told. inside: start and end of a mark of the program, with
     which the first step begins and the last one ends; without it, what was recorded before the first optimizer's end
     is left out, and the steps must be half of the recording."""
     found = _rarest(ranges, names, inside)

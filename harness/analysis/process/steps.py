@@ -1,8 +1,8 @@
 """Which stretches of time are training steps of one process, and which of them count.
 
 In order of trust: torch.profiler's ProfilerStep marks; NVTX or record_function ranges with a number (`batch_7`,
-`iteration_3`); where there is one such mark or none, PyTorch's own ranges of the optimizer; and, in a program without
-any of them, the periodicity of a kernel that recurs evenly.
+`iteration_3`); where there is none, or several are in each, PyTorch's own ranges of the optimizer; and, in a program
+without any of them, the periodicity of a kernel that recurs evenly.
 
 A step is the period from its mark's start to the next mark's start; the last one ends with its mark. So the steps fill
 the window, and no threshold decides which ranks' steps are periods. Where the host is ahead of the device, they are the
@@ -22,7 +22,7 @@ from harness.analysis.process.by_name import matching, used
 from harness.analysis.process.host_calls import LaunchTimes
 from harness.analysis.process.idle import Busy
 from harness.analysis.process.intervals import EMPTY, Intervals, lengths_within
-from harness.analysis.process.optimizer_steps import optimizer_steps
+from harness.analysis.process.optimizer_steps import CountedSteps, optimizer_steps
 from harness.traces.trace import I64, Activity, Events, RangeKind, Ranges
 from harness.traces.vocabulary import is_communication
 
@@ -162,8 +162,7 @@ def find_steps(
     found = _marks("ProfilerStep", marked, ranges, names) if len(marked) else counting
     if len(marked) and found is not None and counting is not None:
         found = replace(found, ahead=_ahead(found, counting))
-    if found is None or len(found.names) == 1:
-        found = _optimizer_steps(found, ranges, events, names) or found or _periodic_steps(events, names)
+    found = _optimizer_steps(found, ranges, events, names) or found or _periodic_steps(events, names)
     if found is None:
         return NO_STEPS
     steps = _whole(_judge(found, events, busy, until_ns), launches)
@@ -198,14 +197,17 @@ def _ahead(steps: ProcessSteps, counting: ProcessSteps) -> int | None:
 def _optimizer_steps(
     mark: ProcessSteps | None, ranges: Ranges, events: Events, names: list[str]
 ) -> ProcessSteps | None:
-    """The steps that the optimizer counts, in the program's only mark if it has one."""
-    inside = None if mark is None else (int(mark.mark_start_ns[0]), int(mark.mark_end_ns[0]))
-    found = optimizer_steps(ranges, events, names, inside)
-    if found is None:
-        return None
-    start, end = found.bounds_ns[:-1], found.bounds_ns[1:]
-    labels, whole = [found.name] * len(start), np.ones(len(start), np.bool_)
-    return ProcessSteps(f"range {found.name}", labels, start, end, whole, start, end, thread=found.thread)
+    """The steps that the optimizer counts, in each of the program's marks if it has some: a mark may be of an epoch."""
+    marks = [None] if mark is None else zip(mark.mark_start_ns.tolist(), mark.mark_end_ns.tolist(), strict=True)
+    found = list[CountedSteps]()
+    for inside in marks:
+        counted = optimizer_steps(ranges, events, names, inside)
+        if counted is None:
+            return None
+        found.append(counted)
+    start, end = (np.concatenate([each.bounds_ns[at] for each in found]) for at in (slice(-1), slice(1, None)))
+    labels, whole = [found[0].name] * len(start), np.ones(len(start), np.bool_)
+    return ProcessSteps(f"range {found[0].name}", labels, start, end, whole, start, end, thread=found[0].thread)
 
 
 def _marks(source: str, rows: NDArray[np.intp], ranges: Ranges, names: list[str]) -> ProcessSteps:

@@ -42,11 +42,11 @@ class Steps(SummaryPart, kw_only=True):
 
     source: str
     """`ProfilerStep`; else `range <word>`: ranges that count up, the outermost of iteration, iter, global step, train
-    step, step, batch; with one such mark or none `range Optimizer.step#<name>`: PyTorch's own ranges of the optimizer
-    that steps least often, from one's end to the next one's, several of them if the work recurs only after so many, and
-    without a mark if they cover half of the recording; else `periodicity of <kernel>`: the rarest kernel whose
-    occurrences are even (90th over 10th percentile of their distances below 1.5) and cover 70 % of the device's time;
-    else `none`."""
+    step, step, batch; without a mark, or with several such ranges in each mark, `range Optimizer.step#<name>`:
+    PyTorch's own ranges of the optimizer that steps least often, from one's end to the next one's, several of them if
+    the work recurs only after so many, and without a mark if they cover half of the recording; else `periodicity of
+    <kernel>`: the rarest kernel whose occurrences are even (90th over 10th percentile of their distances below 1.5) and
+    cover 70 % of the device's time; else `none`."""
     found: int = 0
     """Steps of all ranks."""
     counted: int = 0
