@@ -17,6 +17,11 @@ OnThreads = TypeVar("OnThreads", bound=Ranges | HostSpans)
 AnyColumn = NDArray[Any]
 Columns = dict[str, AnyColumn]
 
+TWICE = "{count} pieces of work are in the file again, with the same call, start and stream: each counts once"
+CONTEXT = (
+    "work of one context ({context}) is on devices {devices}, and a context has one device: numbers of devices are "
+    "wrong, or the file holds several processes"
+)
 _SPARSEST = 8  # the most slots per number of a table in which numbers are looked up
 _SMALL = 1 << 24  # a table of ids may have so many slots however few ids there are
 _FEW = 1 << 20  # the same where there are usually few
@@ -168,6 +173,37 @@ def sorting_order(start_ns: I64, device: NDArray[np.integer]) -> NDArray[np.intp
         pieces.append(rows if is_sorted(starts) else rows[np.argsort(starts, kind="stable")])
     order = np.concatenate(pieces) if pieces else np.empty(0, np.intp)
     return None if is_sorted(order) else order
+
+
+def repeated(spans: Spans) -> NDArray[np.bool_]:
+    """Which rows are the same as another one in each column; of these rows one is not chosen. Rows are in an order in
+    which those of the same start are neighbours."""
+    again = np.zeros(len(spans), np.bool_)
+    tied = np.flatnonzero(np.diff(spans.start_ns) == 0)
+    rows = np.union1d(tied, tied + 1)
+    if len(rows):
+        keys = [getattr(spans, column.name)[rows] for column in fields(spans)]
+        order = np.lexsort(keys)
+        same = np.all([np.diff(key[order]) == 0 for key in keys], axis=0)
+        again[rows[order[1:][same]]] = True
+    return again
+
+
+def once(spans: AnySpans) -> AnySpans:
+    """Without the rows that are there more than once, as in an export whose tables were joined with themselves."""
+    again = repeated(spans)
+    return take(spans, np.flatnonzero(~again)) if again.any() else spans
+
+
+def of_several_devices(process: I64, context: I64, device: AnyColumn) -> str | None:
+    """A sentence if work of one context, which is a process's on one device, is on several."""
+    rows = np.flatnonzero(context > 0)
+    pairs = distinct_columns([process[rows], context[rows], device[rows]])[0].T.tolist()
+    for pid, number, _ in pairs:
+        on = [each for *of, each in pairs if of == [pid, number]]
+        if len(on) > 1:
+            return CONTEXT.format(context=number, devices=" and ".join(map(str, on)))
+    return None
 
 
 def sorted_calls(calls: Calls) -> Calls:

@@ -27,7 +27,8 @@ OF_ONE_RANK = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"
 class Message:
     """One collective; None and -1: not recorded. Tools record its size in bytes or in elements.
 
-    peer: of a send or receive, the other rank, as its group or the job counts.
+    peer: of a send or receive, the other rank, as its group or the job counts. end_ns: of a collective of several
+    copies, when the last one ends.
     """
 
     kind: str | None
@@ -38,6 +39,7 @@ class Message:
     group: str | None = None
     group_size: int = -1
     peer: int = -1
+    end_ns: int = -1
 
     @property
     def bytes(self) -> int:
@@ -87,7 +89,7 @@ def collectives(
         group_size=np.array([_known(m.group_size, MOST_RANKS) for m in messages], np.int32)[which],
         peer=np.array([_known(m.peer, MOST_RANKS) for m in messages], np.int32)[which],
         start_ns=events.start_ns[event],
-        end_ns=events.end_ns[event],
+        end_ns=np.maximum(events.end_ns[event], np.array([m.end_ns for m in messages], np.int64)[which]),
     )
 
 

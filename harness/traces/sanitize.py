@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.common.model.alpha_beta import MOST_BYTES_PER_S
-from harness.traces.columns import AnySpans, distinct, distinct_columns, take
+from harness.traces.columns import TWICE, AnySpans, distinct, distinct_columns, once, repeated, take
 from harness.traces.errors import TraceError
 from harness.traces.trace import (
     I64,
@@ -76,9 +76,13 @@ def sanitize(trace: Trace) -> Trace:
     """The trace without what cannot be true, with a note for each sort of it. Raises TraceError: so much cannot be true
     that nothing of the file is used."""
     stretch, out = _stretch(trace), _LeftOut()
-    good = _good_events(trace.events, stretch, out)
+    again = repeated(trace.events)
+    good = _good_events(trace.events, stretch, out) & ~again
     events, in_turn = _in_turn(_launched(_kept(trace.events, good), stretch), trace.names)
     communication = _collectives(trace.collectives, good, stretch)
+    if again.any():
+        notes, host = [*trace.notes, TWICE.format(count=int(again.sum()))], once(trace.host)
+        trace = replace(trace, calls=once(trace.calls), ranges=once(trace.ranges), host=host, notes=notes)
     calls = _in_time(trace.calls, stretch, out)
     ranges = _shallow(_in_time(_closed(trace.ranges, events, stretch), stretch, out), out)
     host = _in_time(trace.host, stretch, out)

@@ -55,7 +55,8 @@ def kernel(
     correlation: Any = 1, **args: Any,
 ) -> Record:  # fmt: skip
     """Work on a GPU."""
-    placed = {"device": device, "context": 1, "stream": stream, "correlation": correlation}
+    context = 1 + device if isinstance(device, int) else 1
+    placed = {"device": device, "context": context, "stream": stream, "correlation": correlation}
     return record(cat, name, start_ns, length_ns, pid=device, tid=stream, **placed, **args)
 
 

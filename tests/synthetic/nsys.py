@@ -92,7 +92,7 @@ class Nsys:
         """A kernel, and the call that launches it where it has a correlation."""
         labels = {"demangledName": name, "shortName": short or name, "mangledName": mangled}
         self.add(
-            "CUPTI_ACTIVITY_KIND_KERNEL", start=start, end=start + length, deviceId=device, contextId=1,
+            "CUPTI_ACTIVITY_KIND_KERNEL", start=start, end=start + length, deviceId=device, contextId=1 + device,
             streamId=stream, correlationId=correlation, globalPid=global_pid(pid),
             **{column: None if text is None else self.string(text) for column, text in labels.items()},
         )  # fmt: skip

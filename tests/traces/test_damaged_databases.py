@@ -93,7 +93,15 @@ PROCESSES = (
     "SELECT 50000+i, 50001+i, 0, 7, (1<<48)|(i<<24) FROM c"
 )
 JSON = "jsonText IS NOT NULL"
+TABLES_OF_TIMES = (KERNELS, COPIES, CALLS, RANGES, "CUDA_GPU_MEMORY_USAGE_EVENTS")
 OF_NSYS = {
+    "each row twice": Damage(
+        tuple(f"INSERT INTO {table} SELECT * FROM {table} ORDER BY random()" for table in TABLES_OF_TIMES),
+        "4 pieces of work are in the file again, with the same call, start and stream: each counts once", whole=True,
+    ),
+    "work of a context on another device": Damage(
+        (f"UPDATE {KERNELS} SET deviceId=deviceId+1 WHERE rowid=1",), "and a context has one device"
+    ),
     **{f"{table}: {values}": Damage(updated(table, values), f"{says}") for table, values, says in IMPOSSIBLE},
     **{
         f"{table}.{column}={value}": Damage(updated(table, f"{column}={value}"), BAD)

@@ -125,7 +125,10 @@ def test_any_kernels_in_any_layout_come_out_as_they_went_in(
     layout: str,
     chance: random.Random,
 ) -> None:
-    records = [kineto.kernel(name, start, length, device=device) for start, length, name, device in kernels]
+    records = [
+        kineto.kernel(name, start, length, device=device, correlation=number)
+        for number, (start, length, name, device) in enumerate(kernels)
+    ]
     for one in records:
         if chance.random() < 0.3:
             items = list(one.items())

@@ -188,13 +188,15 @@ def lost_work(r: Random, folder: Path, share: float) -> tuple[list[Path], list[l
 
 
 def optimizer_marks(r: Random, folder: Path, share: float) -> tuple[list[Path], list[list[float]]]:
-    """One mark around all steps, or none: PyTorch's own ranges of the optimizer tell the steps."""
+    """Marks around several steps each, or none: PyTorch's own ranges of the optimizer tell the steps."""
     records = [record for record in training(r, share) if record.get("cat") != "user_annotation"]
     for step in range(STEPS):
         end = BEGIN_NS + (step + 1) * STEP_NS
         records.append(kineto.said("Optimizer.step#AdamW.step", end - 2_000_000, 1_000_000))
-    if r.random() < 0.5:
-        records.append(kineto.said("ProfilerStep#3", BEGIN_NS, STEPS * STEP_NS))
+    marks = r.randint(0, 3)
+    for mark in range(marks):
+        length = STEPS * STEP_NS // marks
+        records.append(kineto.said(f"ProfilerStep#{3 + mark}", BEGIN_NS + mark * length, length))
     return [written(r, folder, records)], [[share]]
 
 
@@ -229,6 +231,27 @@ def numbers_that_are_no_ranks(r: Random, folder: Path, share: float) -> tuple[li
     return [folder], shares
 
 
+def records_twice(r: Random, folder: Path, share: float) -> tuple[list[Path], list[list[float]]]:
+    """Some or all of the records are in the file again, in any order."""
+    records = training(r, share)
+    again = r.choice((records, [record for record in records if r.random() < 0.5]))
+    together = [*records, *again]
+    if r.random() < 0.5:
+        r.shuffle(together)
+    return [written(r, folder, together)], [[share]]
+
+
+def moved_devices(r: Random, folder: Path, share: float) -> tuple[list[Path], list[list[float]]]:
+    """A half of a device's work has another device's number, here and there or in the second half."""
+    records = training(r, share)
+    kernels = [record for record in records if is_kernel(record)]
+    moved = r.choice((kernels[len(kernels) // 2 :], r.sample(kernels, len(kernels) // 2), kernels[::2]))
+    for record in moved:
+        record["args"] = record["args"] | {"device": 1}
+        record["pid"] = r.choice((record["pid"], 1))
+    return [written(r, folder, records)], [[share]]
+
+
 Maker = Callable[[Random, Path, float], tuple[list[Path], list[list[float]]]]
 
 
@@ -261,11 +284,14 @@ KINDS = (
          "the steps that made them are left out, and the report is doubtful; if no two steps are whole, it has no idle "
          "time",
          "launches have no kernel, copy or set in the file"),
-    Kind(optimizer_marks, "one mark around all steps, or none",
+    Kind(optimizer_marks, "a mark around several steps, or none",
          "the optimizer's own ranges, which PyTorch records, tell the steps", is_read=True),
     Kind(evaluated_batches, "an evaluation between steps that no range tells",
          "batches that no backward pass follows, in some steps and not in all, are the phase *evaluation*",
          "without training costs"),
+    Kind(records_twice, "the same records twice", "each counts once, and the report is doubtful",
+         "pieces of work are in the file again", is_read=True),
+    Kind(moved_devices, "work of one context on several devices", "the report is doubtful", "a context has one device"),
     Kind(numbers_that_are_no_ranks, "a number in a file's name that is no rank (LoRA's rank, a host)",
          "it is a rank if the names of the folder count up from 0; else the file is a training of its own"),
 )  # fmt: skip
@@ -296,6 +322,53 @@ def test_the_trace_itself_is_good_and_right(tmp_path: Path) -> None:
         r = Random(seed)
         (summary,) = never_good_and_wrong([written(r, folder, training(r, 0.45))], [[0.45]])
         assert summary.quality.verdict is RecordingVerdict.GOOD
+
+
+@pytest.mark.parametrize(
+    ("size", "peers", "beside", "communicates"),
+    [(2, 1, False, True), (4, 3, False, True), (1, 1, False, False), (2, 1, True, False)],
+)
+def test_copies_that_carry_out_a_collective_communicate(
+    tmp_path: Path, size: int, peers: int, beside: bool, communicates: bool
+) -> None:
+    """NCCL's copy engines, without a kernel. A group of one copies to itself; a kernel may have a copy beside it."""
+    r = Random(size)
+    records = training(r, 0.4)
+    about = {"Collective name": "_allgather_base", "In msg nelems": 500_000, "Out msg nelems": 500_000 * size,
+             "Group size": size, "dtype": "BFloat16", "Process Group Name": "0"}  # fmt: skip
+    for step in range(STEPS):
+        start, number = BEGIN_NS + step * STEP_NS + 50_000_000, 90_000 + 10 * step
+        records.append(kineto.operator("record_param_comms", start, 60_000, **about))
+        for peer in range(peers):
+            records.append(kineto.call("cudaMemcpyBatchAsync", start + 5000 + peer * 6000, 5_000, correlation=number))
+            copy = kineto.kernel("Memcpy PtoP (Device -> Device)", start + 10**6 * (1 + 10 * peer), 9 * 10**6,
+                                 cat="gpu_memcpy", stream=20, correlation=number, bytes=10**6)  # fmt: skip
+            records.append(copy)
+            number += 1
+        if beside:
+            records.append(kineto.call("cudaLaunchKernel", start + 40_000, 5_000, correlation=number))
+            records.append(kineto.kernel("ncclDevKernel_AllGather_RING_LL", start + 90_000, 500_000, stream=21,
+                                         correlation=number))  # fmt: skip
+    (summary,) = measure_jobs([written(r, tmp_path, records, world=size)])
+    (device,) = summary.devices
+    copied_ns = STEPS * peers * 9 * 10**6
+    assert computing(summary) == pytest.approx([0.4], abs=NEAR)
+    assert device.communication_ns == (copied_ns if communicates else STEPS * 500_000 * beside)
+    assert device.memory_ns == (0 if communicates else copied_ns)
+    sent = [(row.kind, row.count, row.duration_ns) for row in summary.collectives]
+    whole_ns = STEPS * (peers * 10**7 - 10**6)  # from the first copy's begin to the last one's end
+    assert sent == ([("all_gather", STEPS, whole_ns)] if communicates else sent)
+
+
+def test_a_file_of_another_tool_is_named(tmp_path: Path) -> None:
+    """As VizTracer writes it: Python's functions, without anything of a device."""
+    path = tmp_path / "result.json"
+    span = {"ph": "X", "cat": "FEE", "name": "f (t.py:1)", "pid": 1, "tid": 1, "dur": 1}
+    spans = [span | {"ts": n} for n in range(9)]
+    path.write_text(json.dumps({"traceEvents": spans, "viztracer_metadata": {"version": "1.1.1"}, "file_info": {}}))
+    (summary,) = measure_jobs([path])
+    assert answer(summary).first[0].startswith("Do not build on these numbers")
+    assert "the file is VizTracer's: it holds 9 spans (0.0 ms) of 'FEE', which are neither" in answer(summary).first[0]
 
 
 def test_events_of_an_unknown_category_are_a_devices_only_if_they_name_one(tmp_path: Path) -> None:

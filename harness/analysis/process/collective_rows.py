@@ -13,7 +13,7 @@ from harness.analysis.process.kinds import Kinds
 from harness.analysis.process.phases import phase_of_moments, phases
 from harness.analysis.process.view import ProcessView
 from harness.traces.columns import distinct_columns
-from harness.traces.trace import I32, I64
+from harness.traces.trace import I32, I64, Activity
 from harness.traces.vocabulary import collective_kind
 
 I8 = NDArray[np.int8]
@@ -99,7 +99,7 @@ def launchers(nesting: RangeTree, owner: I64, event: I64, start_ns: I64) -> I64:
 def _without_arguments(view: ProcessView, kinds: Kinds) -> I64:
     """Events that communicate and have no message of their own."""
     recorded = view.collectives
-    bare = kinds.event_class == COMMUNICATION  # a new array: safe to change
+    bare = (kinds.event_class == COMMUNICATION) & (view.events.activity != Activity.MEMCPY)
     bare[recorded.event[recorded.event >= 0]] = False
     return np.flatnonzero(bare)
 

@@ -21,6 +21,7 @@ from harness.common.errors import RequestError
 from harness.common.paths import CONFIGS
 from harness.traces.columns import distinct_rows
 from harness.traces.trace import I32, U8, Activity, CopyKind, Events
+from harness.traces.vocabulary import is_communication
 
 RULES = CONFIGS / "kernels.yaml"
 HOST, OTHER, LAYOUT = "host", "other", "layout"
@@ -203,9 +204,9 @@ def _judge(
     """Label and class of one distinct event."""
     if activity == Activity.MEMSET:
         return (MEMSET, None), MEMORY
-    if activity == Activity.MEMCPY:
+    if activity == Activity.MEMCPY and not is_communication(name):
         return (copy_label(direction), None), MEMORY
-    if activity == Activity.CPU_COLLECTIVE:
+    if activity in (Activity.CPU_COLLECTIVE, Activity.MEMCPY):
         return ("communication", None), COMMUNICATION
     name = name[:NAME_CHARS]
     kind = rules.of_name(name, on_cpu=activity == Activity.CPU_OP)

@@ -131,7 +131,7 @@ def _nothing(part: RankPart, m: MeasuredProcess) -> list[Problem]:
     if ranges and part.source.tool == "nsys" and not part.source.device_names:
         evidence = f"{_who(part)}: {ranges} ranges and no kernel: their times are known, the work inside them is not"
         return [Problem.doubt(problem_texts.NO_GPU, evidence)]
-    why = ""
+    why = "".join(f": {note}" for note in part.source.notes[-1:])
     if part.source.tool == "nsys" and not ranges:
         why = " and no range: nsys lost the recording, or nothing ran while it recorded; record it again"
     evidence = f"{part.source.path}: 0 events{why}"

@@ -142,7 +142,7 @@ class TimeSplit(SummaryPart, kw_only=True):
     overlapped_communication_ns: int | None
     """U(communication ∩ compute)."""
     memory_ns: int
-    """U(copies and sets)."""
+    """U(copies and sets), without copies by which NCCL carries out a collective: they are communication."""
     exposed_memory_ns: int
     """U(memory − compute − communication)."""
     idle_ns: int | None

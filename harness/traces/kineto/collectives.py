@@ -6,6 +6,7 @@ from array import array
 from bisect import bisect_right
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import zip_longest
 from math import prod
 from typing import Any
@@ -33,6 +34,7 @@ _NEVER = (1 << 63) - 1
 _ISSUES = (MESSAGE_OPERATOR, "c10d::", "_c10d_functional::")  # operators that enqueue or wait and do not compute
 _DIRECTIONS = (("HtoD", CopyKind.H2D), ("DtoH", CopyKind.D2H), ("DtoD", CopyKind.D2D), ("PtoP", CopyKind.P2P))
 _MEMORY = (("Pageable", HostMemory.PAGEABLE), ("Pinned", HostMemory.PINNED), ("Managed", HostMemory.MANAGED))
+_BETWEEN_GPUS = (CopyKind.D2D, CopyKind.P2P)
 _DEEPEST_NESTING = 4  # spans that may lie between a launch and the span with its message
 
 
@@ -259,17 +261,40 @@ def _by_thread(spans: list[HostMessage]) -> dict[int, list[HostMessage]]:
 
 def _on_host(threads: dict[int, list[HostMessage]], thread: int, launch_ns: int) -> Message | None:
     """The message of the innermost span that encloses a launch and has one."""
-    spans = threads.get(thread, [])
-    last = bisect_right(spans, launch_ns, key=lambda span: span.start_ns)
     best = None
-    for span in spans[max(0, last - _DEEPEST_NESTING) : last][::-1]:
-        if span.end_ns < launch_ns:
-            continue
+    for span in _enclosing(threads, thread, launch_ns):
         message = from_arguments(span.name, span.args)
         if message.kind is not None and message.bytes >= 0:
             return message
         best = best or (message if message.kind is not None else None)
     return best
+
+
+def _enclosing(threads: dict[int, list[HostMessage]], thread: int, launch_ns: int) -> list[HostMessage]:
+    """The spans around a launch, the innermost first."""
+    spans = threads.get(thread, [])
+    last = bisect_right(spans, launch_ns, key=lambda span: span.start_ns)
+    return [span for span in spans[max(0, last - _DEEPEST_NESTING) : last][::-1] if span.end_ns >= launch_ns]
+
+
+def by_copy_engines(gathered: KeptRecords, events: Events) -> tuple[Events, dict[int, Message]]:
+    """The events with copies between GPUs named after the collective that they carry out in place of a kernel, and the
+    messages of these collectives, each at its first copy. A group of one rank copies too, and communicates with none.
+    """
+    hosts, copying = _by_thread(gathered.host_messages), dict[int, tuple[Message, list[int]]]()
+    for row in np.flatnonzero(np.isin(events.copy_kind, _BETWEEN_GPUS)).tolist() if hosts else ():
+        for span in _enclosing(hosts, int(events.launch_thread[row]), int(events.launch_ns[row]))[:1]:
+            copying.setdefault(id(span), (from_arguments(span.name, span.args), []))[1].append(row)
+    for row in communication_kernels(gathered.names.texts, events).tolist() if copying else ():
+        for span in _enclosing(hosts, int(events.launch_thread[row]), int(events.launch_ns[row])):
+            copying.pop(id(span), None)
+    name, messages = events.name.copy(), dict[int, Message]()
+    for message, rows in copying.values():
+        if message.kind is not None and message.group_size > 1:
+            name[rows] = gathered.names[f"nccl:{message.kind} by copies"]
+            message.end_ns = int(events.end_ns[rows].max())
+            messages[rows[0]] = message
+    return replace(events, name=name), messages
 
 
 def span_messages(gathered: KeptRecords) -> tuple[list[HostMessage], dict[int, Message], list[tuple[int, int]]]:

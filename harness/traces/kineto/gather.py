@@ -129,7 +129,7 @@ class KeptRecords:
 
     names: NameTable = field(default_factory=NameTable)
     device: Columns = field(
-        default_factory=lambda: Columns(*_SPAN, "activity", "device", "stream", "correlation", "bytes")
+        default_factory=lambda: Columns(*_SPAN, "activity", "device", "stream", "correlation", "bytes", "context")
     )
     calls: Columns = field(default_factory=lambda: Columns(*_SPAN, *_ON, "correlation"))
     ranges: Columns = field(default_factory=lambda: Columns(*_SPAN, *_ON))
@@ -208,6 +208,7 @@ class KeptRecords:
             stream=integers([a.stream for a in args]),
             correlation=integers([a.correlation for a in args]),
             bytes=integers([a.bytes for a in args]),
+            context=integers([a.context for a in args]),
         )
         places = (row for row, a in enumerate(args, self._rows) if a.collective is not None)
         self.device_messages |= zip(places, messages, strict=True)

@@ -12,10 +12,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.common.paths import PROGRAM
-from harness.traces.columns import constant, distinct, distinct_count, sorted_calls, sorted_spans, sorting_order, take
+from harness.traces.columns import (
+    constant,
+    distinct,
+    distinct_count,
+    of_several_devices,
+    once,
+    repeated,
+    sorted_calls,
+    sorted_spans,
+    sorting_order,
+    take,
+)
 from harness.traces.errors import TraceError
 from harness.traces.kineto.chrome_events import DEVICES_APART, ReadingPlan, census_of, plan_of, what_is_there
-from harness.traces.kineto.collectives import SPAN_PREFIX, device_events, host_events, kernel_messages, span_messages
+from harness.traces.kineto.collectives import (
+    SPAN_PREFIX,
+    by_copy_engines,
+    device_events,
+    host_events,
+    kernel_messages,
+    span_messages,
+)
 from harness.traces.kineto.fill import About, gathered_from, identity, names_no_gpu, salvaged
 from harness.traces.kineto.framing import Records
 from harness.traces.kineto.gather import KeptRecords
@@ -42,8 +60,8 @@ _HOST_STANDS_IN = (
     "the file names GPUs and holds neither work of a GPU nor a launch, so the operators of the host are its events"
 )
 _NOTHING = (
-    "the file holds {what}, which are neither a device's work nor operators of PyTorch: record with torch.profiler, "
-    f"nsys or rocprofv3, as `{PROGRAM} run -- PROGRAM` does"
+    "the file {writer}holds {what}, which are neither a device's work nor operators of PyTorch: record with "
+    f"torch.profiler, nsys or rocprofv3, as `{PROGRAM} run -- PROGRAM` does"
 )
 _EMPTY = "the file holds no span of time: nothing ran while the profiler recorded"
 _SAME_NUMBERS = (
@@ -67,28 +85,38 @@ def read_kineto(path: Path, progress: OnProgress) -> Trace:
     host_only = len(gathered.device) == 0
     if host_only and not no_gpu and not records.truncated:
         gathered, _, about = gathered_from(path, progress, operators=True, plan=plan)
-    calls = sorted_calls(Calls(**gathered.calls.joined()))
+    every_call = sorted_calls(Calls(**gathered.calls.joined()))
+    calls = once(every_call)
     host_only = host_only and not _launching(calls.name, gathered.names.texts)
     # A file holds the ranges before the GPU's work, so a cut file may have ranges without their work.
     last_ns = (gathered.operators if host_only else gathered.device).last("start_ns")
     work = gathered.device.joined()
     merged = of_plan(plan, work) if plan is not None and plan.ranks and not host_only else None
     calls = _of_process(calls, gathered, merged)
+    context = None
     if host_only:
         events, communication = _host_parts(gathered, about)
     else:
         process = constant(gathered.pid, len(work["name"])) if merged is None else merged.of(work["device"])
+        context = of_several_devices(process, work.pop("context"), work["device"])
         events = device_events(gathered, work, process, calls)
-        events, communication = _in_order(events, kernel_messages(gathered, events), gathered, about)
+        events, copied = by_copy_engines(gathered, events)
+        messages = copied | kernel_messages(gathered, events)
+        events, communication = _in_order(events, messages, gathered, about)
     ranges = _of_process(_ranges(gathered), gathered, merged)
     notes = [*_notes(records, about, gathered, host_only, merged), *(plan.notes if plan else ())]
+    notes += [context] if context is not None else []
     one = merged is None and _processes(gathered) < 2
-    if one and plan is not None and _numbered_twice(calls.process, calls.name, calls.correlation, gathered.names.texts):
-        notes.append(_SAME_NUMBERS)  # without a plan it was asked before
+    launches = (constant(gathered.pid, len(every_call)), every_call.name, every_call.correlation)
+    if one and plan is not None and _numbered_twice(*launches, gathered.names.texts):
+        again = repeated(events)
+        if not again.any() or _share_numbers(events.correlation[~again]):
+            notes.append(_SAME_NUMBERS)  # without a plan it was asked before
     if len(events) == 0 and len(ranges) == 0:
         if records.truncated:
             raise TraceError(path, f"{records.truncated}, before any work")
-        notes.append(_NOTHING.format(what=what_is_there(plan.census)) if plan else _EMPTY)
+        writer = about.writer and f"is {about.writer}'s: it "
+        notes.append(_NOTHING.format(writer=writer, what=what_is_there(plan.census)) if plan else _EMPTY)
     first_ns = int(events.start_ns.min()) if len(events) else 0
     return Trace(
         identity=_identity(identity(path, about, gathered.pid, first_ns, _accelerators(gathered, events)), merged),
@@ -121,11 +149,11 @@ def _needs_census(gathered: KeptRecords) -> bool:
 def _numbered_twice(process: I64, name: NDArray[np.integer[Any]], correlation: I64, names: list[str]) -> bool:
     """Whether launches of one process have the same number, as they never have in one recording of it."""
     rows = np.flatnonzero(np.isin(name, _launching(name, names)) & (correlation > 0))
-    for pid in distinct(process[rows]):
-        numbers = correlation[rows][process[rows] == pid]
-        if distinct_count(numbers) < (1 - _SAME) * len(numbers):
-            return True
-    return False
+    return any(_share_numbers(correlation[rows][process[rows] == pid]) for pid in distinct(process[rows]))
+
+
+def _share_numbers(numbers: I64) -> bool:
+    return distinct_count(numbers) < (1 - _SAME) * len(numbers)
 
 
 def _launching(name: NDArray[np.integer[Any]], names: list[str]) -> list[int]:

@@ -81,6 +81,7 @@ class WorkArgs(msgspec.Struct, gc=False):
     stream: Whole | str | None = -1
     correlation: Whole | str | None = -1
     bytes: Whole | str | None = -1
+    context: Whole | str | None = -1
     size: Whole | str | None = -1  # MTIA's word for bytes
     direction: str | None = None  # of MTIA's copies
     collective: str | None = msgspec.field(name="Collective name", default=None)

@@ -11,11 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.traces.columns import (
+    TWICE,
     AnyColumn,
     Columns,
     NameTable,
     device_numbers,
+    distinct_columns,
     joined,
+    of_several_devices,
+    once,
     sorted_calls,
     sorted_events,
     work,
@@ -30,7 +34,7 @@ GRAPHS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 COPIES = "CUPTI_ACTIVITY_KIND_MEMCPY"
 SETS = "CUPTI_ACTIVITY_KIND_MEMSET"
 CALLS = ("CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_DRIVER")
-_COMMON = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid")
+_COMMON = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid", "contextId")
 _VERSION = re.compile(r"_(?:v\d+|ptsz|ptds)(?:_.*)?$")  # cudaLaunchKernel_v7000, cudaMemcpyAsync_ptsz
 _LABELS = ("demangledName", "shortName", "mangledName")  # the best first
 _UNNAMED, _UNNAMED_SHARE = "[unnamed kernel]", 0.03
@@ -55,11 +59,18 @@ _UNIT = re.compile(r"(?:bytes|B)\s*/\s*(s|ms|us|ns)", re.IGNORECASE)
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
-def device_events(database: Database, names: NameTable, calls: Calls, devices: Devices) -> Events:
-    """All work on GPUs, sorted as `Events` requires."""
+def device_events(
+    database: Database, names: NameTable, calls: Calls, devices: Devices
+) -> tuple[Events, list[str | None]]:
+    """All work on GPUs, sorted as `Events` requires, each once; and sentences, if rows are there again or devices are
+    not those of their contexts."""
     table = joined([part(database, names) for part in (_kernels, _graphs, _copies, _sets)])
     table["device"] = devices.of_cuda(table["process"], table["device"])
-    return sorted_events(table, calls)
+    context = of_several_devices(table["process"], table.pop("context"), table["device"])
+    every = sorted_events(table, calls)
+    events = once(every)
+    twice = TWICE.format(count=len(every) - len(events)) if len(every) > len(events) else None
+    return events, [twice, context]
 
 
 def _part(raw: Columns, activity: Activity, name: I32, **more: AnyColumn) -> Columns:
@@ -72,6 +83,7 @@ def _part(raw: Columns, activity: Activity, name: I32, **more: AnyColumn) -> Col
         stream=raw.pop("streamId"),
         correlation=raw.pop("correlationId"),
         process=process_of(raw.pop("globalPid")),
+        context=raw.pop("contextId"),
         **more,
     )
 
@@ -165,7 +177,8 @@ def peak_memory_bytes(database: Database, devices: Devices) -> dict[tuple[int, i
     Only of processes whose first calls of CUDA were recorded; others may have allocated memory before.
     """
     wanted = ("start", "globalPid", "deviceId", "bytes", "memKind", "memoryOperationType")
-    raw = database.integers(_MEMORY, *wanted)
+    raw = database.integers(_MEMORY, *wanted, "address")
+    raw = dict(zip(raw, distinct_columns(list(raw.values()))[0], strict=True))
     process = process_of(raw["globalPid"])
     kept = np.isin(raw["memKind"], _ON_DEVICE) & np.isin(process, _recorded_from_the_start(database))
     rows = np.flatnonzero(kept)

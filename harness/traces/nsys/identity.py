@@ -64,7 +64,10 @@ def _closed_by_nsys(raw: dict[str, I64]) -> NDArray[np.bool_]:
     last = np.full(len(threads), -1, np.int64)
     np.maximum.at(last, rows, raw["end"])
     ends_last = (raw["end"] == last[rows]) & (raw["end"] > raw["start"])
-    several: NDArray[np.bool_] = np.bincount(rows, weights=ends_last, minlength=len(threads)) > 1
+    first = np.full(len(threads), np.iinfo(np.int64).max)
+    np.minimum.at(first, rows[ends_last], raw["start"][ends_last])
+    others = ends_last & (raw["start"] > first[rows])  # a range that is in the file twice is one
+    several: NDArray[np.bool_] = np.bincount(rows, weights=others, minlength=len(threads)) > 0
     closed: NDArray[np.bool_] = ends_last & several[rows]
     return closed
 

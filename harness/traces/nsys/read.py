@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-from harness.traces.columns import NameTable, distinct
+from harness.traces.columns import NameTable, distinct, once
 from harness.traces.database import Database, opened
 from harness.traces.errors import TraceError
 from harness.traces.nccl_calls import is_nccl_call
@@ -29,10 +29,10 @@ from harness.traces.nsys.identity import (
     ranks_in_ranges,
     read_payloads,
 )
+from harness.traces.open import GZIP_MAGIC
 from harness.traces.progress import OnProgress
 from harness.traces.trace import Ranges, Trace
 
-_GZIP_MAGIC = b"\x1f\x8b"
 _MOST_PROCESSES = 1024  # of one node, with those that load data
 _NO_SIZES = "message sizes were not exported (export with --include-json=true)"
 
@@ -50,7 +50,7 @@ def _plain(path: Path, progress: OnProgress) -> AbstractContextManager[Path]:
 
         return nullcontext(exported(path, progress))
     with path.open("rb") as stream:
-        if stream.read(2) != _GZIP_MAGIC:
+        if stream.read(2) != GZIP_MAGIC:
             return nullcontext(path)
     from harness.traces.nsys.export import unpacked
 
@@ -63,10 +63,10 @@ def _trace(path: Path, database: Database) -> Trace:
     if not database.columns("StringIds") and not export:
         raise TraceError(path, "is an SQLite database, but not an export of nsys: it has no StringIds table")
     names, devices = NameTable(), read_devices(database)
-    calls = api_calls(database, names)
-    events = device_events(database, names, calls, devices)
+    calls = once(api_calls(database, names))
+    events, doubts = device_events(database, names, calls, devices)
     last_ns = max((int(column.max()) for column in (events.end_ns, calls.end_ns) if len(column)), default=0)
-    ranges = nvtx_ranges(database, names, last_ns)
+    ranges = once(nvtx_ranges(database, names, last_ns))
     payloads = read_payloads(database)
     processes = {pid for part in (events, ranges) for pid in distinct(part.process) if pid >= 0}
     if len(processes) > _MOST_PROCESSES:
@@ -76,7 +76,7 @@ def _trace(path: Path, database: Database) -> Trace:
     sizes = _sizes(export, ranges, names.texts, payloads)
     still_open = int(ranges.is_open.sum())
     cut_off = f"{still_open} NVTX ranges never ended; they are cut off at the last event" if still_open else None
-    notes = (cut_off, without_names(events, names), sizes, without_nics)
+    notes = (*doubts, cut_off, without_names(events, names), sizes, without_nics)
     return Trace(
         identity=identity(database, export, path, processes, own_ranks, payloads=payloads, devices=devices),
         names=names.texts,
@@ -84,7 +84,7 @@ def _trace(path: Path, database: Database) -> Trace:
         calls=calls,
         ranges=ranges,
         collectives=device_collectives(ranges, events, names, payloads),
-        host=host_spans(database, names, calls, ranges),
+        host=once(host_spans(database, names, calls, ranges)),
         metrics=metric_series(database, devices),
         nics=nics,
         peak_memory_bytes=peak_memory_bytes(database, devices),
