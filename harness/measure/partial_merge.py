@@ -9,9 +9,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
-from typing import TypeVar
-
-import msgspec
 
 from harness.analysis.job.grouping import group
 from harness.analysis.job.partial_merge import MOST_DETAILED, JobMerge, join_merges, merge_parts
@@ -30,7 +27,6 @@ REPLAY = "replay"
 NOT_REPLAYED = (
     f"of more than {MOST_DETAILED} traces the parts are merged as they come, without the events that it needs"
 )
-T = TypeVar("T")
 
 Origin = tuple[str, int]  # the run's directory and 0; outside of a run the folder of the trace and the world size
 
@@ -156,22 +152,9 @@ def write_merge(path: Path, merge: PartialMerge) -> None:
 
 def read_merge(path: Path) -> PartialMerge:
     """Raises WorkError: the file is missing or damaged."""
-    return _read(path, PartialMerge)
-
-
-class _Count(msgspec.Struct):
-    files: int
-
-
-def files_of(path: Path) -> int:
-    """How many traces a partial merge is of, after a look at every byte of it. Raises WorkError: as read_merge."""
-    return _read(path, _Count).files
-
-
-def _read(path: Path, kind: type[T]) -> T:
     try:
         with _without_collector():
-            return deserialize(path.read_bytes(), kind)
+            return deserialize(path.read_bytes(), PartialMerge)
     except OSError as error:
         why = why_unread(error)
     except ValueError:

@@ -122,7 +122,6 @@ def _command(words: str) -> str:
 class ReportRequest:
     """What to report on. `slurm`: sbatch's options for the job array, None to measure here.
 
-    `resume`: the folder that such an array left, to measure only what has no result yet.
     `page`: keep the columns that a page draws, so that few traces are read again.
     """
 
@@ -130,7 +129,6 @@ class ReportRequest:
     window: str = Window.STEPS.value
     workers: int | None = None
     slurm: dict[str, str] | None = None
-    resume: Path | None = None
     page: bool = False
 
 
@@ -206,12 +204,10 @@ def _by_array(
         raise RequestError(
             f"--executor slurm: no {missing} is on PATH; without this flag the traces are measured on this machine"
         )
-    from harness.measure.slurm_array import PLAN, TaskArray, measure_distributed, read_plan
+    from harness.measure.slurm_array import TaskArray, measure_distributed
     from harness.site.slurm_commands import JobId, in_queue
 
-    if request.resume is not None:
-        read_plan(request.resume)
-    folder = request.resume or Path(tempfile.mkdtemp(prefix="report-", dir=Path.cwd()))  # the tasks must see it
+    folder = Path(tempfile.mkdtemp(prefix="report-", dir=Path.cwd()))  # the tasks must see it
     options = request.slurm or {}
     array = TaskArray(
         _executor(folder, options),
@@ -224,17 +220,13 @@ def _by_array(
         with ProgressLine("measuring on Slurm", unit="tasks done") as progress:
             merge, lost = measure_distributed(files, window, array, progress, reduced=reduced)
     except WorkError:
-        if request.resume is None:
-            shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
         raise
     except KeyboardInterrupt:
-        if (folder / PLAN).exists():
-            _say_resume(folder, "the array's tasks may continue (squeue --me); their results and logs")
-        else:  # nothing was submitted
-            shutil.rmtree(folder, ignore_errors=True)
+        print(f"{PROGRAM} report: the array's tasks may continue (squeue --me), in {folder}", file=sys.stderr)
         raise
     if lost:
-        _say_resume(folder, "the failed tasks' logs and the results of the other tasks")
+        print(f"{PROGRAM} report: the failed tasks' logs are in {folder}", file=sys.stderr)
     else:
         shutil.rmtree(folder, ignore_errors=True)
     return merge, lost
@@ -243,15 +235,6 @@ def _by_array(
 def _when_ended(jobs: Sequence[ArrayJob]) -> str:
     """sbatch's condition that every task of the jobs has ended, well or not."""
     return "afterany:" + ":".join(dict.fromkeys(job.job_id.partition("_")[0] for job in jobs))
-
-
-def _say_resume(folder: Path, what: str) -> None:
-    """The folder that an array leaves, and how to go on with it."""
-    print(
-        f"{PROGRAM} report: {what} are in {folder}; to measure only the missing traces, run the same command with "
-        f"--resume {shlex.quote(str(folder))}",
-        file=sys.stderr,
-    )
 
 
 def _executor(folder: Path, parameters: dict[str, str]) -> Executor:

@@ -1,5 +1,4 @@
-"""Traces measured by the tasks of job arrays. The folder of an array keeps which task measures which files, and what
-each task left, so that an array can be gone on with."""
+"""Traces measured by the tasks of job arrays, each of which leaves a file in the array's folder."""
 
 from __future__ import annotations
 
@@ -11,73 +10,22 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import submitit
-from pydantic import BaseModel, ConfigDict, ValidationError
 
 from harness.analysis.summary import Problem, RecordingVerdict, Window
 from harness.analysis.summary.problem_texts import NOT_MEASURED
-from harness.common.errors import RequestError, WorkError
-from harness.common.system.bounded_read import read_bounded_json, why_unread
-from harness.measure.partial_merge import (
-    PartialMerge,
-    files_of,
-    join_partial_merges,
-    measure_merge,
-    read_merge,
-    write_merge,
-)
+from harness.common.errors import WorkError
+from harness.measure.partial_merge import PartialMerge, join_partial_merges, measure_merge, read_merge, write_merge
 from harness.measure.paths import measure_files
-from harness.run import write_atomically
 from harness.traces.progress import OnProgress, silent
 
-PLAN = "plan.json"
-_MOST_BYTES = 256 << 20  # the paths of a million files
 POLL_S = 0.5
 GRACE_S = 30.0  # a shared file system may show a result this much later than the queue forgets its task
 FAN_IN = 8  # partial merges that one task joins
 
 
-class ArrayPlan(BaseModel):
-    """The files of each task: paths, sizes in bytes, times of change in nanoseconds."""
-
-    model_config = ConfigDict(extra="forbid", defer_build=True)
-    window: Window
-    files: list[list[tuple[str, int, int]]]
-
-
-def planned(folder: Path, files: Sequence[Path], window: Window, tasks: int) -> list[list[Path]]:
-    """The files of each task by the plan that the folder has, or by a new one, which it then has.
-
-    Raises:
-        RequestError: the plan there is of other files or another window, or they have changed since.
-        WorkError: the folder cannot be written.
-    """
-    now = {file: (str(file), *_stamp(file)) for file in files}
-    if not (folder / PLAN).exists():
-        chunks = chunk(files, tasks)
-        plan = ArrayPlan(window=window, files=[[now[file] for file in each] for each in chunks])
-        write_atomically(folder / PLAN, plan.model_dump_json())
-        return chunks
-    plan = read_plan(folder)
-    if plan.window != window or {*now.values()} != {file for chunk in plan.files for file in chunk}:
-        raise RequestError(
-            f"--resume {folder}: that array measured other traces or another --window, or they have changed since: "
-            "leave --resume out to measure all of them"
-        )
-    return [[Path(path) for path, *_ in each] for each in plan.files]
-
-
-def read_plan(folder: Path) -> ArrayPlan:
-    """The plan that the folder has. Raises RequestError: it is not the folder of a job array."""
-    try:
-        return ArrayPlan.model_validate(read_bounded_json(folder / PLAN, _MOST_BYTES))
-    except (OSError, ValueError) as error:
-        why = "is no plan" if isinstance(error, ValidationError) else why_unread(error)
-        raise RequestError(f"--resume {folder}: is not the folder of a report's job array: its {PLAN}: {why}") from None
-
-
 def chunk(files: Sequence[Path], tasks: int) -> list[list[Path]]:
     """At most `tasks` non-empty chunks of about equal bytes: the largest files are dealt first."""
-    size = {file: max(_stamp(file)[0], 0) for file in files}
+    size = {file: _size(file) for file in files}
     chunks: list[list[Path]] = [[] for _ in range(max(1, min(tasks, len(files))))]
     lightest = [(0, number) for number in range(len(chunks))]  # a heap
     for file in sorted(files, key=lambda f: (-size[f], str(f))):
@@ -87,13 +35,12 @@ def chunk(files: Sequence[Path], tasks: int) -> list[list[Path]]:
     return [c for c in chunks if c]
 
 
-def _stamp(file: Path) -> tuple[int, int]:
-    """Its size in bytes, and when it was changed, in nanoseconds; -1 where it is gone."""
+def _size(file: Path) -> int:
+    """In bytes; 0 where it is gone."""
     try:
-        found = file.stat()
+        return file.stat().st_size
     except OSError:
-        return -1, -1
-    return found.st_size, found.st_mtime_ns
+        return 0
 
 
 class ArrayJob(Protocol):
@@ -129,10 +76,9 @@ class TaskArray:
 
 @dataclass(frozen=True)
 class _Node:
-    """One task: what it leaves, of how many traces, and the partial merges that it joins; none: it measures."""
+    """One task: what it leaves, and the partial merges that it joins; none: it measures."""
 
     output: Path
-    files: int
     inputs: tuple[Path, ...] = ()
 
 
@@ -142,28 +88,23 @@ def measure_distributed(
     """As paths.measure_files, by the tasks of job arrays, or if `reduced` as partial_merge.measure_merge; and a problem
     for each file of a task that failed.
 
-    A folder that has a plan already goes on with it: what a task left whole is not done again, but a join that lacked
-    a partial merge is. If a joining task fails, its inputs are joined here. `progress` gets the number of finished
-    tasks.
+    If a joining task fails, its inputs are joined here. `progress` gets the number of finished tasks.
 
-    Raises:
-        RequestError: the folder's plan is of other files or another window, or they have changed since.
-        WorkError: nothing was submitted, or the folder cannot be written.
+    Raises WorkError: nothing was submitted, or the folder cannot be written.
     """
     array.folder.mkdir(parents=True, exist_ok=True)
-    chunks = planned(array.folder, [file.absolute() for file in files], window, array.tasks)
-    joins = reduced and array.after is not None
-    levels = _levels(array.folder.absolute(), [len(chunk) for chunk in chunks], joins)
-    missing = [[node for node in level if not _is_whole(node)] for level in levels]
+    chunks = chunk([file.absolute() for file in files], array.tasks)
+    levels = _levels(array.folder.absolute(), len(chunks), reduced and array.after is not None)
     leaves = dict(zip((node.output for node in levels[0]), chunks, strict=True))
-    tasks = [(leaves[node.output], window.value, node.output, reduced) for node in missing[0]]
-    jobs = [submit(array.executor, measure_leaf, tasks)]
-    for level in missing[1:]:
-        executor = array.after(jobs[-1]) if array.after and jobs[-1] else array.executor
+    jobs = [
+        submit(array.executor, measure_leaf, [(of, window.value, output, reduced) for output, of in leaves.items()])
+    ]
+    for level in levels[1:]:
+        executor = array.after(jobs[-1]) if array.after else array.executor
         jobs.append(submit(executor, join_files, [(node.inputs, node.output) for node in level]))
     every = [node.output for level in levels for node in level]
     problems: list[Problem] = []
-    for node, job in ((node, job) for pair in zip(missing, jobs, strict=True) for node, job in zip(*pair, strict=True)):
+    for node, job in ((node, job) for pair in zip(levels, jobs, strict=True) for node, job in zip(*pair, strict=True)):
         failure = wait(job, node.output, array.in_queue, lambda: progress(sum(map(Path.exists, every)), len(every)))
         if failure and node.inputs:
             join_files(node.inputs, node.output)
@@ -173,31 +114,14 @@ def measure_distributed(
     return join_partial_merges([read_merge(node.output) for node in levels[-1] if node.output.exists()]), problems
 
 
-def _levels(folder: Path, leaves: Sequence[int], joins: bool) -> list[list[_Node]]:
-    """The tree, the leaves first. leaves: how many traces each measures."""
-    levels = [[_Node(folder / f"merge-0-{i}.part", count) for i, count in enumerate(leaves)]]
+def _levels(folder: Path, leaves: int, joins: bool) -> list[list[_Node]]:
+    """The tree, the leaves first."""
+    levels = [[_Node(folder / f"merge-0-{i}.part") for i in range(leaves)]]
     while joins and len(levels[-1]) > FAN_IN:
-        below = levels[-1]
-        groups = [below[at : at + FAN_IN] for at in range(0, len(below), FAN_IN)]
-        names = [folder / f"merge-{len(levels)}-{i}.part" for i in range(len(groups))]
-        levels.append(
-            [
-                _Node(name, sum(node.files for node in each), tuple(node.output for node in each))
-                for name, each in zip(names, groups, strict=True)
-            ]
-        )
+        below = [node.output for node in levels[-1]]
+        groups = [tuple(below[at : at + FAN_IN]) for at in range(0, len(below), FAN_IN)]
+        levels.append([_Node(folder / f"merge-{len(levels)}-{i}.part", each) for i, each in enumerate(groups)])
     return levels
-
-
-def _is_whole(node: _Node) -> bool:
-    """Whether its partial merge is there, of all its traces. One that is not is made again."""
-    try:
-        if files_of(node.output) == node.files:
-            return True
-    except WorkError:
-        pass
-    node.output.unlink(missing_ok=True)
-    return False
 
 
 def measure_leaf(files: Sequence[Path], window: str, output: Path, reduced: bool) -> None:

@@ -11,13 +11,12 @@ import submitit
 
 from harness.analysis.summary import Window
 from harness.cli.main import main
-from harness.common.errors import RequestError
 from harness.measure import request, slurm_array
 from harness.measure.jobs import summarise
 from harness.measure.partial_merge import PartialMerge, summarise_partial_merge
 from harness.measure.paths import measure_files
 from harness.measure.request import ReportRequest, measure_request
-from harness.measure.slurm_array import TaskArray, chunk, measure_distributed, read_plan
+from harness.measure.slurm_array import TaskArray, chunk, measure_distributed
 from tests.analysis.test_silent_errors import kernel, timed, write_decimals
 from tests.analysis.test_tree import dumped
 
@@ -115,39 +114,6 @@ def test_a_lost_task_costs_its_files_and_nothing_else(ranks: list[Path], tmp_pat
 
 
 @pytest.fixture
-def half(ranks: list[Path], tmp_path: Path) -> Path:
-    """The folder of an array of five tasks that lost one."""
-    measure_distributed(ranks, Window.STEPS, TaskArray(Tasks(CANCELLED), 5, tmp_path / "partial"))
-    return tmp_path / "partial"
-
-
-@pytest.mark.parametrize("damaged", [False, True])
-def test_an_array_that_lost_a_task_is_completed_by_that_task_alone(
-    ranks: list[Path], half: Path, damaged: bool
-) -> None:
-    if damaged:
-        (half / "merge-0-3.part").write_text('{"parts": [')
-    executor, again = Tasks(), Tasks()
-    merge, broken = measure_distributed(ranks, Window.STEPS, TaskArray(executor, 2, half))
-    assert (executor.count, broken) == (1 + damaged, []) and is_as_here(merge, ranks)
-    measure_distributed(ranks, Window.STEPS, TaskArray(again, 2, half))
-    assert again.count == 0
-
-
-def test_an_array_is_not_completed_with_other_traces_or_another_window(ranks: list[Path], half: Path) -> None:
-    executor = Tasks()
-    array = TaskArray(executor, 5, half)
-    for files, window in ((ranks[:4], Window.STEPS), (ranks, Window.GPU)):
-        with pytest.raises(RequestError, match=r"--resume .*: that array measured other traces or another"):
-            measure_distributed(files, window, array)
-    with ranks[0].open("a") as file:
-        file.write(" ")
-    with pytest.raises(RequestError, match="they have changed since: leave --resume out"):
-        measure_distributed(ranks, Window.STEPS, array)
-    assert executor.count == 0
-
-
-@pytest.fixture
 def on_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder to work in, and stand-ins for Slurm's commands that are never called."""
     monkeypatch.chdir(tmp_path)
@@ -157,37 +123,22 @@ def on_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_ctrl_c_leaves_the_array_and_says_how_to_go_on_shown_by_a_stand_in_for_slurm(
+def test_ctrl_c_leaves_the_array_and_says_where_it_is_shown_by_a_stand_in_for_slurm(
     ranks: list[Path], on_slurm: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    executors = iter([Tasks(INTERRUPTED), again := Tasks()])
-    monkeypatch.setattr(request, "_executor", lambda _folder, _parameters: next(executors))
+    monkeypatch.setattr(request, "_executor", lambda _folder, _parameters: Tasks(INTERRUPTED))
     words = ["report", *map(str, ranks), "--json", "--executor", "slurm"]
     assert main(words) == 130
     (folder,) = on_slurm.glob("report-*")
     said, last = capsys.readouterr().err.splitlines()
     assert last == "slurm.sh: interrupted"
-    assert said.startswith("slurm.sh report: the array's tasks may continue (squeue --me)")
-    assert said.endswith(f"the same command with --resume {folder}")
-    assert main([*words, "--resume", str(folder)]) == 0
-    assert again.count == 1 and not folder.exists()
-    resumed = capsys.readouterr().out
-    assert main(words[:-2]) == 0
-    assert capsys.readouterr().out == resumed
+    assert said == f"slurm.sh report: the array's tasks may continue (squeue --me), in {folder}"
 
 
 def test_without_srun_it_is_refused(ranks: list[Path], on_slurm: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (on_slurm / "srun").unlink()
     assert main(["report", str(ranks[0]), "--executor", "slurm"]) == 2
     assert "--executor slurm: no srun is on PATH" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("text", [None, "{}", "[", '{"window": "steps", "files": [[["a", 1]]]}'])
-def test_a_folder_that_is_no_arrays_is_one_sentence(tmp_path: Path, text: str | None) -> None:
-    if text is not None:
-        (tmp_path / "plan.json").write_text(text)
-    with pytest.raises(RequestError, match=r"--resume .*: is not the folder of a report's job array: its plan"):
-        read_plan(tmp_path)
 
 
 def test_chunks_hold_every_file_once_and_are_about_equal(tmp_path: Path) -> None:
@@ -206,24 +157,6 @@ def test_arrays_that_join_what_others_left_give_the_summary_of_one_process(ranks
     merge, broken = measure_distributed(ranks, Window.STEPS, run.array(tmp_path / "tree"), reduced=True)
     assert (broken, merge.files) == ([], 5) and is_as_here(merge, ranks, joined=True)
     assert (run.first.count, run.further.count, run.asked) == (5, 5, [5, 3]), "5 leaves, 3 joins, 2 joins of joins"
-
-
-@pytest.mark.parametrize("damage", [None, "merge-0-3.part", "merge-1-0.part"])
-def test_a_tree_that_lost_a_task_is_completed_by_that_task_and_what_joins_it(
-    ranks: list[Path], tmp_path: Path, damage: str | None
-) -> None:
-    folder = tmp_path / "tree"
-    merge, broken = measure_distributed(ranks, Window.STEPS, Ended(Tasks(CANCELLED)).array(folder), reduced=True)
-    assert merge.files == 4 and [f.evidence.endswith("and was cancelled") for f in broken] == [True]
-    if damage:
-        (folder / damage).write_bytes(b"PK")
-    again, resumed = Ended(Tasks()), Ended(Tasks())
-    merge, broken = measure_distributed(ranks, Window.STEPS, again.array(folder), reduced=True)
-    assert (broken, merge.files) == ([], 5) and is_as_here(merge, ranks, joined=True)
-    assert again.first.count == (2 if damage == "merge-0-3.part" else 1)
-    assert again.further.count == 2, "of three joins and two joins of those"
-    measure_distributed(ranks, Window.STEPS, resumed.array(folder), reduced=True)
-    assert (resumed.first.count, resumed.further.count) == (0, 0)
 
 
 def test_a_join_that_is_lost_is_made_here(ranks: list[Path], tmp_path: Path) -> None:

@@ -65,10 +65,6 @@ REFUSED = {
         ["report", "last", "--slurm", "partition=debug"],
         "add --executor slurm, or leave it out",
     ),
-    "--resume of a report that is made here": (
-        ["report", "last", "--resume", "traces"],
-        "--resume traces is for a job array: add --executor slurm",
-    ),
     **{f"a site file with {name}": (["sites", "./new.yaml"], "slurm.sh: site file new.yaml: ") for name in SITES},
     "a site file with a NUL byte": (["sites", "./new.yaml"], "is '\\x00': no command line can carry a NUL byte"),
 }

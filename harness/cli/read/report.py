@@ -43,9 +43,6 @@ SlurmOption = Annotated[
     list[str] | None,
     typer.Option("--slurm", metavar="KEY=VALUE", help="an option of sbatch for the array: partition=…, account=…"),
 ]
-ResumeOption = Annotated[
-    Path | None, typer.Option(metavar="DIR", help="continue a job array that lost tasks, from the folder that it left")
-]
 
 
 def report(
@@ -61,7 +58,6 @@ def report(
     executor: ExecutorOption = "local",
     workers: WorkersOption = None,
     slurm_option: SlurmOption = None,
-    resume: ResumeOption = None,
 ) -> None:
     """Show where the time went, in a run or in any traces. If the path holds several jobs, it lists them and reads
     none."""
@@ -76,8 +72,7 @@ def report(
         tokens=paths,
         window=window,
         workers=workers,
-        slurm=of_sbatch(slurm_option or [], resume, executor),
-        resume=resume,
+        slurm=of_sbatch(slurm_option or [], executor),
         page=bool(html or (wanted and run_among(paths))),
     )
     measured = measure_request(request)
@@ -146,12 +141,11 @@ def _pages(paths: list[str], measured: Measurement, html: Path | None) -> list[P
         return []
 
 
-def of_sbatch(options: list[str], resume: Path | None, executor: ExecutorChoice) -> dict[str, str] | None:
+def of_sbatch(options: list[str], executor: ExecutorChoice) -> dict[str, str] | None:
     """What sbatch is told of the array; None: everything is measured here."""
     if executor != "slurm":
-        given = [f"--slurm {option}" for option in options] + [f"--resume {resume}"] * (resume is not None)
-        if given:
-            raise RequestError(f"{given[0]} is for a job array: add --executor slurm, or leave it out")
+        if options:
+            raise RequestError(f"--slurm {options[0]} is for a job array: add --executor slurm, or leave it out")
         return None
     told = {}
     for option in options:
