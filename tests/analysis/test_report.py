@@ -55,7 +55,7 @@ def test_the_json_of_one_job_is_a_summary_and_of_several_a_list(
     one = printed(capsys, "report", "--json", str(trace))
     assert Summary.model_validate_json(one).steps.counted == 2
     other = tmp_path / "second.json"
-    other.write_bytes(trace.read_bytes())
+    other.write_bytes(trace.read_bytes() + b"\n")  # another file, not a copy
     several = json.loads(printed(capsys, "report", "--json", str(trace), str(other)))
     assert [len(summary["devices"]) for summary in several] == [1, 1]
 
