@@ -14,6 +14,7 @@ from glob import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from harness.common.model.alpha_beta import is_line
 from harness.common.model.model_config import DTYPES, Precision
 from harness.common.run_folder.run_files import COLLECTIVES, RECORD, SUMMARY
 from harness.common.run_folder.run_store import RunFile
@@ -124,7 +125,7 @@ class MeasuredLinks(NamedTuple):
 
 
 def measured_links(job: Job) -> MeasuredLinks | None:
-    """The newest completed run of exercise 0 at the job's site that fitted a line; None: there is no such run."""
+    """The newest completed run of exercise 0 at the job's site whose times lie on lines; None: there is none."""
     for run in _newest(runs_root() / CommTests.folder, "comm-tests"):
         status, record = run.status(), _stored(run, PARTIAL_RECORD_FILE)
         if status is None or status.state != "completed" or _at(record, "site", "name") != job.site.name:
@@ -140,7 +141,8 @@ def _lines(results: dict[str, Any]) -> Iterator[MeasuredLink]:
     alone = isinstance(hosts, list) and len(hosts) < 2
     for each in results.get("results") or []:
         fit, ranks = _at(each, "fit"), _at(each, "ranks")
-        alpha, beta = _at(fit, "alpha_ns"), _at(fit, "beta_ns_per_byte")
-        if isinstance(alpha, int | float) and isinstance(beta, int | float) and isinstance(ranks, int):
+        alpha, beta, r2_log = (_at(fit, name) for name in ("alpha_ns", "beta_ns_per_byte", "r2_log"))
+        known = all(isinstance(each, int | float) for each in (alpha, beta, r2_log)) and isinstance(ranks, int)
+        if known and is_line(beta, r2_log):
             across = _at(each, "scope") != "intra" and not alone
             yield MeasuredLink(str(_at(each, "collective")), ranks, across, float(alpha), float(beta))

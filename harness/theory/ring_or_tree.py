@@ -8,7 +8,7 @@ from math import ceil, log2
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """One message from a rank to the next: `alpha_ns` without any byte, `beta_ns_per_byte` for each byte."""
+    """One message from a rank to the next: `alpha_ns` without any byte, `beta_ns_per_byte`, above 0, for each byte."""
 
     alpha_ns: float
     beta_ns_per_byte: float
@@ -25,15 +25,13 @@ class Hop:
         bandwidth broadcast, reduction and scan, 2009; NCCL has these trees since 2.4."""
         return 2 * depth(ranks) * self.alpha_ns + 2 * message_bytes * self.beta_ns_per_byte
 
-    def tree_up_to_bytes(self, ranks: int) -> float | None:
+    def tree_up_to_bytes(self, ranks: int) -> float:
         """The size at which both take the same time: P·(P−1−⌈log2 P⌉)·α/β. The tree is faster below, the ring above;
-        0: the ring is never slower. None: β is zero, so that no size decides.
+        0: the ring is never slower.
 
         >>> Hop(1000.0, 0.01).tree_up_to_bytes(8), Hop(1000.0, 0.01).tree_up_to_bytes(2)
         (3200000.0, 0.0)
         """
-        if self.beta_ns_per_byte <= 0:
-            return None
         return ranks * (ranks - 1 - depth(ranks)) * self.alpha_ns / self.beta_ns_per_byte
 
 

@@ -71,6 +71,8 @@ def test_a_table_has_the_bandwidth_of_an_endless_message_in_both_definitions_or_
     sizes = [1024 * 4**k for k in range(11)]
     result.fit = fit_alpha_beta(sizes, [1000 + size / 80 for size in sizes])
     assert "1/β = 80 GB/s algbw = 70 GB/s busbw" in table(result, QUAD_A100)  # of 8 ranks
+    result.fit = fit_alpha_beta(sizes, [1e5, 1e3] * 5 + [1e4])
+    assert "no α and β: its 11 message sizes do not lie on a straight line (R² -" in table(result, QUAD_A100)
 
 
 def test_scopes_are_nodes_lanes_and_world() -> None:

@@ -30,7 +30,8 @@ def a_run(folder: Path, results: list[dict[str, Any]] | None, **files: Any) -> P
 def a_result(size: int, **changed: Any) -> dict[str, Any]:
     correct = changed.pop("correct", True)
     point = {"message_bytes": size, "time_ns": 5e6, "busbw_gbytes_per_s": 200.0, "share_of_link": 0.66}
-    fit = {"alpha_ns": 20_000.0, "beta_ns_per_byte": 0.005}  # 200 GB/s of algorithm bandwidth, 300 on the bus
+    # 200 GB/s of algorithm bandwidth, 300 on the bus
+    fit = {"alpha_ns": 20_000.0, "beta_ns_per_byte": 0.005, "r2_log": changed.pop("r2_log", 0.99)}
     usual = {"collective": "all_reduce", "scope": "intra", "ranks": 4, "fit": fit}
     return {**usual, "points": [{**point, "correct": correct}], **changed}
 
@@ -52,6 +53,9 @@ HEALTH = {"verdict": "HEALTH: fail: rank 1: GEMM 20", "findings": [], "lines": [
 # Collectives, other files, what is said.
 CASES: dict[str, tuple[list[dict[str, Any]] | None, dict[str, Any], tuple[str, ...]]] = {
     "too few sizes": ([a_result(1024, fit=None)], {}, ("1 KiB", "Without α: too few message sizes")),
+    "off the line": (
+        [a_result(1 << 30, r2_log=-0.055)], {}, ("66.0 % R² -0.06 –", "do not lie on a straight line (at least 0.9"),
+    ),
     "wrong and not measured": ([a_result(1024, correct=False), ABSENT], {}, ("WRONG RESULTS", "not available")),
     "it ended early": (None, {}, ("No verdict", "No collective was measured")),
     "one process": (

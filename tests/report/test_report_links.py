@@ -19,7 +19,7 @@ from harness.run import Run
 def measured(scope: str, ranks: int, beta: float | None) -> dict[str, Any]:
     """One all-reduce of exercise 0."""
     point = {"message_bytes": 1024, "time_ns": 3000.0, "busbw_gbytes_per_s": 0.5, "correct": True}
-    fit = None if beta is None else {"alpha_ns": 2000.0, "beta_ns_per_byte": beta}
+    fit = None if beta is None else {"alpha_ns": 2000.0, "beta_ns_per_byte": beta, "r2_log": 0.99}
     return {"collective": "all_reduce", "scope": scope, "ranks": ranks, "points": [point], "fit": fit}
 
 

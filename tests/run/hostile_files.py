@@ -100,7 +100,8 @@ HIDDEN = ("pause,ms=5",)
 RESULTS = {
     "world_size": 2, "backend": "gloo", "device_name": "a CPU", "hosts": ["node0"],
     "results": [{
-        "collective": "all_reduce", "scope": "intra", "ranks": 2, "fit": {"alpha_ns": 2.0, "beta_ns_per_byte": 0.05},
+        "collective": "all_reduce", "scope": "intra", "ranks": 2,
+        "fit": {"alpha_ns": 2.0, "beta_ns_per_byte": 0.05, "r2_log": 0.99},
         "points": [{"message_bytes": 1024, "time_ns": 50.0, "busbw_gbytes_per_s": 1.0, "correct": True}],
     }],
 }  # fmt: skip

@@ -229,17 +229,18 @@ def test_runs_elsewhere_of_other_precision_with_faults_or_of_a_model_whose_name_
     assert step_of("-e", "1", *LEONARDO).speed.earlier is False  # type: ignore[union-attr]  # it is known
 
 
-def test_exercise_0s_lines_replace_the_nominal_rates(no_runs: Path) -> None:
+@pytest.mark.parametrize("r2_log", [0.98, 0.89])
+def test_exercise_0s_lines_replace_the_nominal_rates_if_its_times_lie_on_them(no_runs: Path, r2_log: float) -> None:
     run = completed(no_runs, "local-2", CommTests())
     run.write_record(run.record.model_copy(update={"site": load_site("leonardo")}))
     run = Run(run.path.rename(run.path.with_name("comm-tests-local-2-n1-g4")))
     run.collectives.parent.mkdir()
-    fit = {"alpha_ns": 20_000.0, "beta_ns_per_byte": 0.01}
+    fit = {"alpha_ns": 20_000.0, "beta_ns_per_byte": 0.01, "r2_log": r2_log}
     result = {"collective": "all_reduce", "scope": "intra", "ranks": 4, "fit": fit}
     run.collectives.write_text(json.dumps({"hosts": ["a"], "results": [result, {"fit": None}]}), encoding="utf-8")
     (sent,) = step_of("-e", "1", *LEONARDO).sent
-    assert sent.time_ns == pytest.approx(20_000 * (sent.traffic.messages or 0) + 0.01 * sent.traffic.message_bytes)
-    assert "local-2" in sent.source
+    by_line = 20_000 * (sent.traffic.messages or 0) + 0.01 * sent.traffic.message_bytes
+    assert (sent.time_ns == pytest.approx(by_line)) == ("local-2" in sent.source) == (r2_log > 0.9)
 
 
 @pytest.mark.parametrize(

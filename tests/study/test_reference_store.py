@@ -125,10 +125,11 @@ def test_exercise_0_is_kept_by_the_bandwidth_and_latency_of_its_links(runs: Path
     run.summary.write_text(Summary(run={"resolved": {"exercise": 0}}).model_dump_json(), encoding="utf-8")
     point = {"message_bytes": 8, "time_ns": 9e3, "busbw_gbytes_per_s": 0.1, "correct": True}
     largest = {"message_bytes": 1 << 30, "time_ns": 5e6, "busbw_gbytes_per_s": 210.0, "correct": True}
-    fit = {"alpha_ns": 9000.0, "beta_ns_per_byte": 0.005}
+    fit = {"alpha_ns": 9000.0, "beta_ns_per_byte": 0.005, "r2_log": 0.99}
     result = {"collective": "all_reduce", "scope": "intra", "ranks": 4, "points": [point, largest], "fit": fit}
     run.collectives.parent.mkdir()
-    document = {"backend": "nccl", "device_name": "NVIDIA A100", "results": [result]}
+    off = {**result, "collective": "broadcast", "points": [], "fit": {**fit, "r2_log": 0.89}}
+    document = {"backend": "nccl", "device_name": "NVIDIA A100", "results": [result, off]}
     run.collectives.write_text(json.dumps(document), encoding="utf-8")
     found = collect(run)
     assert found.run.metrics == {

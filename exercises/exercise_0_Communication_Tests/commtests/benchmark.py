@@ -79,13 +79,13 @@ def fit_text(result: CollectiveResult) -> str:
         sizes = len({point.message_bytes for point in result.points})
         were = "was" if sizes == 1 else "were"
         return f"no α and β: they need {MIN_SIZES} message sizes, and here {sizes} {were} measured"
-    rate = "not seen at these sizes"
-    if fit.beta_ns_per_byte > 0:
-        algbw = 1 / fit.beta_ns_per_byte
-        busbw = algbw * bus_factor(result.collective, result.ranks)
-        rate = f"{algbw:.3g} GB/s algbw = {busbw:.3g} GB/s busbw"
+    if why := fit.objection():
+        return f"no α and β: {why}"
+    algbw = 1 / fit.beta_ns_per_byte
+    busbw = algbw * bus_factor(result.collective, result.ranks)
     return (
-        f"α = {fit.alpha_ns / 1e3:.3g} µs, 1/β = {rate}; R² (log) {fit.r2_log:.3f}, "
+        f"α = {fit.alpha_ns / 1e3:.3g} µs, 1/β = {algbw:.3g} GB/s algbw = {busbw:.3g} GB/s busbw; "
+        f"R² (log) {fit.r2_log:.3f}, "
         f"error: median {fit.median_relative_error:.0%}, largest {fit.max_relative_error:.0%}"
     )
 
@@ -147,8 +147,8 @@ def _draw_times(axis: Any, scope: str, results: Sequence[Mapping[str, Any]]) -> 
         times_us = [point["time_ns"] / 1e3 for point in result["points"]]
         marker, colour = STYLES[result["collective"]]
         axis.plot(sizes, times_us, marker, color=colour, label=result["collective"].replace("_", "-"))
-        if result["fit"] is not None:
-            fit = AlphaBeta(**result["fit"])
+        fit = AlphaBeta(**result["fit"]) if result["fit"] else None
+        if fit and not fit.objection():
             line = np.geomspace(sizes[0], sizes[-1], 100)
             axis.plot(line, [fit.time_ns(size) / 1e3 for size in line], "-", color=colour, lw=1.2)
     axis.set_title(f"{scope}: {results[0]['ranks']} ranks per group")

@@ -25,14 +25,13 @@ from harness.analysis.summary import (
     Straggler,
     Withheld,
 )
-from harness.common.model.alpha_beta import AlphaBeta, bus_factor, fit_alpha_beta
+from harness.common.model.alpha_beta import bus_factor, fit_alpha_beta
 from harness.traces.trace import I32, I64
 from harness.traces.vocabulary import POINT_TO_POINT
 
 CHANCE = 0.01  # a rank is a straggler if chance alone makes it last this often with a lower probability
 MUCH_MORE = 1.5  # times as often as if all ranks took turns
 NOTICEABLE = 0.1  # and when the skew is at least this share of the collectives' time
-MIN_R_SQUARED = 0.9  # below it the time of a message depends too little on its size
 
 
 @dataclass
@@ -332,7 +331,7 @@ def fits(sizes: Sequence[MessageSize]) -> tuple[list[CollectiveFit], list[Withhe
         line = fit_alpha_beta([r.bytes for r in rows], [r.median_transfer_ns for r in rows])
         if line is None:
             continue
-        if why := _objection(line):
+        if why := line.objection():
             group = f"{group_size} ranks" if group_size else "groups of unknown size"
             reason = f"{kind} of {group}{', waiting included' * waits}: {why}"
             withheld.append(Withheld(field="collective_fits.alpha_ns, beta_ns_per_byte", reason=reason))
@@ -348,16 +347,3 @@ def fits(sizes: Sequence[MessageSize]) -> tuple[list[CollectiveFit], list[Withhe
             )
         )
     return found, withheld
-
-
-def _objection(alpha_beta: AlphaBeta) -> str:
-    """Why a line does not show a latency and a bandwidth; empty: it does."""
-    if alpha_beta.beta_ns_per_byte == 0:
-        return "its times do not grow with the message size"
-    if alpha_beta.r2_log < MIN_R_SQUARED:
-        return (
-            f"its {alpha_beta.points} message sizes do not lie on a straight line (R² {alpha_beta.r2_log:.2f}, "
-            f"at least "
-            f"{MIN_R_SQUARED} is needed)"
-        )
-    return ""

@@ -12,6 +12,7 @@ from typing import overload
 
 MOST_BYTES_PER_S = 1 << 43  # of one port, 70 Tb/s: more cannot be true
 MIN_SIZES = 3  # two points always lie on a line
+MIN_R_SQUARED = 0.9  # below it the time of a message depends too little on its size
 _SHARED = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
 
 
@@ -31,6 +32,20 @@ class AlphaBeta:
 
     def time_ns(self, message_bytes: float) -> float:
         return self.alpha_ns + self.beta_ns_per_byte * message_bytes
+
+    def objection(self) -> str:
+        """Why the line shows no latency and no bandwidth; empty: it does."""
+        if self.beta_ns_per_byte == 0:
+            return "its times do not grow with the message size"
+        if self.r2_log < MIN_R_SQUARED:
+            found = f"R² {self.r2_log:.2f}, at least {MIN_R_SQUARED} is needed"
+            return f"its {self.points} message sizes do not lie on a straight line ({found})"
+        return ""
+
+
+def is_line(beta_ns_per_byte: float, r2_log: float) -> bool:
+    """Whether a stored fit shows a latency and a bandwidth, as `AlphaBeta.objection` decides."""
+    return beta_ns_per_byte > 0 and r2_log >= MIN_R_SQUARED
 
 
 def fit_alpha_beta(message_bytes: Iterable[float], time_ns: Iterable[float]) -> AlphaBeta | None:

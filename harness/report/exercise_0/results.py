@@ -7,12 +7,17 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from harness.common.display.format import duration
 from harness.common.errors import WorkError
-from harness.common.model.alpha_beta import bus_factor
+from harness.common.model.alpha_beta import MIN_R_SQUARED, bus_factor, is_line
 from harness.common.run_folder.run_files import COLLECTIVES, VERDICT
 from harness.common.run_folder.run_store import Content, RunFile, UnreadFileError
 from harness.run import typed
 
+NO_LINE = (
+    "Without α: too few message sizes were measured for a line. R² in place of α: the times do not lie on a straight "
+    f"line (at least {MIN_R_SQUARED} is needed), so nothing is concluded from it."
+)
 _Count = Annotated[int, Field(ge=0, lt=1 << 63)]
 
 
@@ -33,23 +38,23 @@ class MessagePoint(_FilePart):
 
 
 class Fit(_FilePart):
-    """time_ns = alpha_ns + beta_ns_per_byte · bytes."""
+    """time_ns = alpha_ns + beta_ns_per_byte · bytes, with β above 0, and how well it describes the times."""
 
     alpha_ns: float
     beta_ns_per_byte: float
+    r2_log: float
 
-    def endless_gb_per_s(self) -> float | None:
-        """1/β, the algorithm bandwidth (bytes over time) of an infinitely long message; None if β is zero."""
-        return 1 / self.beta_ns_per_byte if self.beta_ns_per_byte > 0 else None
+    def endless_gb_per_s(self) -> float:
+        """1/β, the algorithm bandwidth (bytes over time) of an infinitely long message."""
+        return 1 / self.beta_ns_per_byte
 
-    def endless_bus_gb_per_s(self, kind: str, ranks: int) -> float | None:
+    def endless_bus_gb_per_s(self, kind: str, ranks: int) -> float:
         """The same as bus bandwidth, to compare it with a measured one."""
-        endless, factor = self.endless_gb_per_s(), bus_factor(kind, ranks)
-        return None if endless is None or factor is None else endless * factor
+        return self.endless_gb_per_s() * bus_factor(kind, ranks)
 
-    def half_bytes(self) -> float | None:
+    def half_bytes(self) -> float:
         """The message size at which the line reaches half of that bandwidth: α/β."""
-        return self.alpha_ns / self.beta_ns_per_byte if self.beta_ns_per_byte > 0 else None
+        return self.alpha_ns / self.beta_ns_per_byte
 
 
 class MeasuredCollective(_FilePart):
@@ -61,6 +66,16 @@ class MeasuredCollective(_FilePart):
     points: list[MessagePoint] = []
     fit: Fit | None = None
     reason: str | None = None
+
+    @property
+    def line(self) -> Fit | None:
+        """The fit, if it describes the times: nothing is concluded from another one."""
+        return self.fit if self.fit and is_line(self.fit.beta_ns_per_byte, self.fit.r2_log) else None
+
+    def alpha_text(self) -> str:
+        """α; without a line why there is none, as NO_LINE explains it."""
+        off = f"R² {self.fit.r2_log:.2f}" if self.fit else "–"
+        return duration(self.line.alpha_ns) if self.line else off
 
 
 class CollectiveResults(_FilePart):

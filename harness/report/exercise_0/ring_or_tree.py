@@ -19,7 +19,7 @@ _SHOWN = 3  # sizes of each scope: the smallest, one between, the largest
 
 def _modelled(results: Sequence[MeasuredCollective]) -> list[tuple[MeasuredCollective, Hop]]:
     """The all-reduces with a line among several ranks, each with the hop that its line gives if it is a ring."""
-    found = [(r, r.fit) for r in results if r.collective == "all_reduce" and r.ranks > 1 and r.points]
+    found = [(r, r.line) for r in results if r.collective == "all_reduce" and r.ranks > 1 and r.points]
     return [(r, hop_of_ring(f.alpha_ns, f.beta_ns_per_byte, r.ranks)) for r, f in found if f]
 
 
@@ -44,7 +44,5 @@ def answers(results: Sequence[MeasuredCollective]) -> str:
     return f"Ring or tree, by the α-β model: {'; '.join(said)}. {_NOTE}" if said else ""
 
 
-def _preferred(border: float | None) -> str:
-    if border is None:
-        return "the tree, as the time does not depend on the size"
+def _preferred(border: float) -> str:
     return f"the tree up to {amount(border)}, the ring above" if border >= 1 else "the ring at every size"

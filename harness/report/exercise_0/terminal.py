@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from textwrap import wrap
 
-from harness.common.display.format import binary_size, duration, percent, rate
+from harness.common.display.format import binary_size, percent, rate
 from harness.common.display.printable import printable
 from harness.common.errors import WorkError
 from harness.common.paths import PROGRAM
 from harness.common.run_folder.run_files import VERDICT
 from harness.common.run_folder.submission import edit_of
 from harness.report.exercise_0 import ring_or_tree
-from harness.report.exercise_0.results import LinkVerdict, MeasuredCollective, read_results, read_verdict
+from harness.report.exercise_0.results import NO_LINE, LinkVerdict, MeasuredCollective, read_results, read_verdict
 from harness.report.tables.table import table as columns_of
 from harness.run import Run
 
@@ -25,7 +25,6 @@ _LEGEND = (
     "infinitely long message, from 1/β of the line time = α + β·bytes. The run's own tables also give 1/β as algorithm "
     "bandwidth."
 )
-_NO_LINE = "Without α: too few message sizes were measured for a line."
 
 
 def is_comm_run(path: Path) -> bool:
@@ -68,7 +67,7 @@ def _collectives(run_dir: Path) -> list[str]:
     if measured is None or not measured.results:
         why = f": {measured.reason}" if measured is not None and measured.reason else ""
         return [f"No collective was measured{why}"]
-    legend = _LEGEND + ("" if all(r.fit for r in measured.results if r.points) else " " + _NO_LINE)
+    legend = _LEGEND + ("" if all(r.line for r in measured.results if r.points) else " " + NO_LINE)
     plot = f"plot: {run_dir / 'comm' / 'collectives.png'}"
     lines = [_columns(_HEAD), *map(_row, measured.results), *wrap(legend, WIDTH - 2), plot]
     ranks = f"{measured.world_size} ranks" if measured.world_size else None
@@ -87,11 +86,11 @@ def _row(result: MeasuredCollective) -> str:
     place = (result.collective, result.scope, str(result.ranks))
     if not result.points:
         return _columns(place) + "  " + (result.reason or "not measured")
-    last, fit = result.points[-1], result.fit
-    endless = fit.endless_bus_gb_per_s(result.collective, result.ranks) if fit else None
+    last, line = result.points[-1], result.line
+    endless = line.endless_bus_gb_per_s(result.collective, result.ranks) if line else None
     wrong = "" if all(p.correct for p in result.points) else "  WRONG RESULTS"
     measured = (binary_size(last.message_bytes), rate(last.busbw_gbytes_per_s), percent(last.share_of_link))
-    return _columns((*place, *measured, duration(fit.alpha_ns if fit else None), rate(endless))) + wrong
+    return _columns((*place, *measured, result.alpha_text(), rate(endless))) + wrong
 
 
 def _columns(cells: tuple[str, ...]) -> str:

@@ -15,7 +15,7 @@ from harness.common.display.format import amount, duration, percent, rate
 from harness.common.display.palette import COLLECTIVES, COMMUNICATION, COMPUTE, IDLE, MARKS, SERIES, of_series
 from harness.report.elements import Figure, PageTable, Section, table
 from harness.report.exercise_0 import ring_or_tree
-from harness.report.exercise_0.results import MeasuredCollective
+from harness.report.exercise_0.results import NO_LINE, MeasuredCollective
 from harness.report.page.inputs import Inputs, StepRecord
 from harness.report.plots import plotly_json
 from harness.report.tables.catalogue import page_tables
@@ -254,8 +254,8 @@ def tests_section(s: Summary, inputs: Inputs) -> Section:
         "infinitely long message."
     )
     tables += table(ring_or_tree.TITLE, ring_or_tree.HEAD, ring_or_tree.rows(tested), left=1)
-    if not all(t.fit for t in tested):
-        lead += " If α and 1/β are missing, too few message sizes were measured for a line."
+    if not all(t.line for t in tested):
+        lead += f" {NO_LINE}"
     return Section("links", "Collectives measured", lead, figures, tables, note=ring_or_tree.answers(tested))
 
 
@@ -273,12 +273,11 @@ def answer_sentences(inputs: Inputs) -> list[str]:
 
 def _speed(t: MeasuredCollective) -> str:
     best = f"reaches {rate(_best(t))} GB/s of bus bandwidth"
-    if t.fit is None:
-        return f"{best}; α is not known, because too few message sizes were measured"
-    half = t.fit.half_bytes()
-    return f"starts in {duration(t.fit.alpha_ns)} and {best}" + (
-        f"; messages of about {amount(half)} reach half of the highest bandwidth" if half is not None else ""
-    )
+    if t.line is None:
+        why = f"R² of its line is {t.fit.r2_log:.2f}" if t.fit else "too few message sizes were measured"
+        return f"{best}; α is not known, because {why}"
+    half = f"messages of about {amount(t.line.half_bytes())} reach half of the highest bandwidth"
+    return f"starts in {duration(t.line.alpha_ns)} and {best}; {half}"
 
 
 def _best(t: MeasuredCollective) -> float:
@@ -286,10 +285,10 @@ def _best(t: MeasuredCollective) -> float:
 
 
 def _fit_cells(t: MeasuredCollective) -> tuple[str, str, str]:
-    if t.fit is None:
-        return "–", "–", "–"
-    bus = t.fit.endless_bus_gb_per_s(t.collective, t.ranks)
-    return duration(t.fit.alpha_ns), rate(t.fit.endless_gb_per_s()), rate(bus)
+    if t.line is None:
+        return t.alpha_text(), "–", "–"
+    bus = t.line.endless_bus_gb_per_s(t.collective, t.ranks)
+    return duration(t.line.alpha_ns), rate(t.line.endless_gb_per_s()), rate(bus)
 
 
 def _scope(scope: str, tested: Sequence[MeasuredCollective]) -> Figure:

@@ -15,6 +15,7 @@ from harness.analysis.metric_values import Metrics, step_durations_ns
 from harness.analysis.metrics import judged_step_ns, metrics_by_name
 from harness.analysis.summary import RecordingVerdict, Summary
 from harness.common.errors import RequestError, WorkError
+from harness.common.model.alpha_beta import is_line
 from harness.common.run_folder.run_files import COLLECTIVES
 from harness.experiment.exercises import Experiment
 from harness.launch.backends.registry import backend_of_run
@@ -44,15 +45,16 @@ _MACHINE_DIGITS = 12
 
 
 def link_metrics(run: Run) -> Metrics:
-    """Of each collective and scope the largest message's bus bandwidth and the latency α, and the time of all largest
-    messages together; empty for other exercises, or if the file cannot be read."""
+    """Of each collective and scope the largest message's bus bandwidth and, if a line describes its times, the latency
+    α, and the time of all largest messages together; empty for other exercises, or if the file cannot be read."""
     found: Metrics = {}
     total = 0.0
     try:
         for result in (run.known(COLLECTIVES.as_json) or {}).get("results", []):
             name = f"{result['collective']}_{result['scope']}".replace("-", "_")
-            if result.get("fit"):
-                found[f"{name}_alpha_ns"] = float(result["fit"]["alpha_ns"])
+            fit = result.get("fit")
+            if fit and is_line(fit["beta_ns_per_byte"], fit["r2_log"]):
+                found[f"{name}_alpha_ns"] = float(fit["alpha_ns"])
             if points := result.get("points"):
                 largest = max(points, key=lambda point: point["message_bytes"])
                 found[f"{name}_bus_gb_per_s"] = float(largest["busbw_gbytes_per_s"])
