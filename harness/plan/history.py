@@ -142,7 +142,7 @@ def _lines(results: dict[str, Any]) -> Iterator[MeasuredLink]:
     for each in results.get("results") or []:
         fit, ranks = _at(each, "fit"), _at(each, "ranks")
         alpha, beta, r2_log = (_at(fit, name) for name in ("alpha_ns", "beta_ns_per_byte", "r2_log"))
-        known = all(isinstance(each, int | float) for each in (alpha, beta, r2_log)) and isinstance(ranks, int)
-        if known and is_line(beta, r2_log):
+        numbers = all(isinstance(each, int | float) for each in (alpha, beta, r2_log))
+        if numbers and isinstance(ranks, int) and is_line(beta, r2_log):
             across = _at(each, "scope") != "intra" and not alone
             yield MeasuredLink(str(_at(each, "collective")), ranks, across, float(alpha), float(beta))

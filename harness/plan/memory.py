@@ -41,7 +41,6 @@ from harness.theory.peak import (
     peak_of,
 )
 
-DDP_BUCKET_BYTES = 25 * 2**20  # PyTorch's bucket_cap_mb
 FRAMEWORK_BYTES = {"cuda": 1.5e9, "cpu": 0.6e9}
 FRAMEWORK_SOURCE = {
     "cuda": "an assumption: context, kernels and NCCL's buffers take 1 to 2 GB (Hugging Face, Model training anatomy)",
@@ -76,7 +75,7 @@ class Workload:
     sharding: Sharding | None = None
     hpz: int = 1
     buckets: ZeroBuckets | None = None
-    bucket_bytes: float = DDP_BUCKET_BYTES
+    bucket_bytes: float | None = None
     lora: int | None = None
 
     @property

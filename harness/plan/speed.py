@@ -19,6 +19,7 @@ from harness.theory.communication import (
     NominalRates,
     PlannedTraffic,
     StepPart,
+    ddp_buckets,
     megatron_traffic_per_step,
     ranks_in_node,
     time_by_line_ns,
@@ -169,29 +170,35 @@ def traffic_of(w: Workload) -> list[PlannedTraffic]:
     """Per step of the loop: if gradients are accumulated, an optimizer step's messages are spread over its steps."""
     if w.sharding is None:
         return megatron_traffic_per_step(w.model, w.layout, _messages_of(w))
-    width = 2 if w.bf16 else 4
     found = traffic_per_step(
         w.parameters,
         w.ranks,
         sharding=w.sharding,
-        element_bytes=width,
+        element_bytes=2 if w.bf16 else 4,
         micro_batches=w.micro_batches,
         hpz=w.hpz,
         trained=w.trained,
     )
-    bucket = w.bucket_bytes if w.buckets is None else w.buckets.reduce * width
     overlaps = w.buckets is None or w.buckets.overlap
     share = w.micro_batches_per_step / w.micro_batches
-    units = (w.model.num_hidden_layers + 1) * w.micro_batches if w.sharding == "fsdp" else 0
     return [
         replace(
             each,
             message_bytes=each.message_bytes * share,
-            messages=(units or ceil(each.message_bytes / bucket)) * share,
+            messages=_count(w, each.message_bytes) * share,
             hides=each.hides and overlaps,
         )
         for each in found
     ]
+
+
+def _count(w: Workload, message_bytes: float) -> int:
+    """In how many messages these bytes of an optimizer step travel under data parallelism."""
+    if w.sharding == "fsdp":
+        return (w.model.num_hidden_layers + 1) * w.micro_batches
+    if w.buckets is None:
+        return ddp_buckets(reversed(w.model.gradients(w.lora)), w.bucket_bytes)
+    return ceil(message_bytes / (w.buckets.reduce * (2 if w.bf16 else 4)))
 
 
 def _messages_of(w: Workload) -> MegatronMessages:

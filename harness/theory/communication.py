@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -76,6 +76,21 @@ def traffic_per_step(
         ),
         PlannedTraffic("reduce_scatter", "backward", ranks, each, hides=True),
     ]
+
+
+def ddp_buckets(gradients: Iterable[int], cap_bytes: float | None = None) -> int:
+    """The messages of a backward pass of DDP. gradients: the numbers in each, in the order of the backward pass. A
+    bucket takes whole float32 gradients until it has `cap_bytes`; None: PyTorch's 25 MiB, and 1 MiB for the first one.
+
+    >>> ddp_buckets([262_144, 262_144, 8_000_000, 262_144]), ddp_buckets([262_144, 8_000_000], cap_bytes=2**20)
+    (3, 2)
+    """
+    limit, count, filled = cap_bytes or 2**20, 0, 0
+    for numbers in gradients:
+        filled += 4 * numbers
+        if filled >= limit:
+            limit, count, filled = cap_bytes or 25 * 2**20, count + 1, 0
+    return count + (filled > 0)
 
 
 def _of_fsdp(ranks: int, inside: int, gathered: float, reduced: float) -> list[PlannedTraffic]:

@@ -14,6 +14,7 @@ from harness.analysis.job.pop import Times, from_times
 from harness.analysis.summary import Efficiency, RankTraining, Summary
 from harness.common.errors import RequestError
 from harness.compare.points import RepeatedMean, Size, what_limits
+from harness.experiment.model import find_model
 from harness.run import all_runs
 from harness.run.record import Status
 from harness.site.detection import choose_site
@@ -23,6 +24,7 @@ from harness.study.series.runner import SeriesOutcome, to_make
 from harness.study.sweeps.axes import Sweep, read_sweep, shipped_sweep, sweep_names
 from harness.study.sweeps.expand import expand, threads_of
 from harness.study.sweeps.stored import all_series, stored_request
+from harness.theory.communication import ddp_buckets
 from tests.study.kit import Say
 from tests.study.series_shared import a_run, quick_runs, site, site_file
 
@@ -141,13 +143,14 @@ def test_the_sweeps_that_come_with_the_harness_are_valid_here_and_on_clusters(na
     assert found.sweep.name == name and found.sweep.title and len(found.settings) >= 3
 
 
-def test_the_buckets_of_a_miniature_are_smaller() -> None:
-    sweep = read_sweep(shipped_sweep("buckets") or Path())
-    on_gpus, here = ([each["bucket_cap_mb"] for each in expand(sweep, place).settings.values()] for place in (
-        load_site("leonardo"), site()
-    ))  # fmt: skip
-    assert on_gpus == [1.0, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0]
-    assert here[-1] == 1.0 and max(here) * 2**20 < 1.3e6, "a miniature's gradients are 1.25 MB"
+@pytest.mark.parametrize(("place", "model"), [("leonardo", "llama-3.2-1b"), ("local", "tiny-llama")])
+def test_each_size_of_the_buckets_sends_another_number_of_messages_and_the_last_one_a_single_one(
+    place: str, model: str
+) -> None:
+    points = expand(read_sweep(shipped_sweep("buckets") or Path()), load_site(place)).settings.values()
+    gradients = find_model(model)[0].gradients(lora=64)
+    sent = [ddp_buckets(reversed(gradients), each["bucket_cap_mb"] * 2**20) for each in points]
+    assert sent == sorted(set(sent), reverse=True) and sent[-1] == 1
 
 
 def test_on_this_machine_every_point_runs_once_before_any_runs_again() -> None:

@@ -11,7 +11,7 @@ import pytest
 from harness.common.model.alpha_beta import bus_factor
 from harness.common.model.model_config import Sharding
 from harness.experiment.model import find_model
-from harness.theory.communication import NominalRates, PlannedTraffic, time_by_rates_ns, traffic_per_step
+from harness.theory.communication import NominalRates, PlannedTraffic, ddp_buckets, time_by_rates_ns, traffic_per_step
 from harness.theory.devices import peak_flops_per_s
 from harness.theory.flops import flops_per_token
 from harness.theory.memory import state_bytes
@@ -88,9 +88,16 @@ def test_the_buckets_are_pytorchs_own() -> None:
     torch = pytest.importorskip("torch", reason="PyTorch assigns gradients to buckets")
     assign = importlib.import_module("torch.distributed")._compute_bucket_assignment_by_size
 
-    shapes = [torch.empty(4096, 4096, device="meta"), torch.empty(4096, device="meta")] * 20
-    counts = {}
-    for cap in (1, 5, 10, 25, 50, 100, 250):
-        counts[cap] = len(assign(shapes[::-1], [2**20, cap * 2**20])[0])
+    def counted(gradients: list[int], *caps: float) -> int:
+        tensors = [torch.empty(size, device="meta") for size in reversed(gradients)]
+        return len(assign(tensors, [int(cap * 2**20) for cap in caps])[0])
+
+    chapter = [4096 * 4096, 4096] * 20
+    counts = {cap: counted(chapter, 1, cap) for cap in (1, 5, 10, 25, 50, 100, 250)}
     assert counts == {1: 20, 5: 20, 10: 20, 25: 20, 50: 20, 100: 11, 250: 6}
+    model = find_model("llama-3.2-1b")[0]
+    for gradients in (model.gradients(), model.gradients(lora=64), find_model("tiny-llama")[0].gradients()):
+        assert ddp_buckets(reversed(gradients)) == counted(gradients, 1, 25)
+        for cap in (0.02, 0.25, 1, 10, 250):
+            assert ddp_buckets(reversed(gradients), cap * 2**20) == counted(gradients, cap)
     assert "**20 buckets at 1, 5, 10, 25 and 50 MB**, 11 at 100, 6 at 250" in SECTION

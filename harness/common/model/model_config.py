@@ -60,26 +60,28 @@ class ModelConfig:
 
     def parameters(self) -> int:
         """All parameters, embeddings included."""
-        embedding = self.vocab_size * self.hidden_size
-        output = 0 if self.tie_word_embeddings else embedding
-        norms = (2 * self.num_hidden_layers + 1) * self.hidden_size
-        layers = self.num_hidden_layers * self._layer_weights(self.num_local_experts)
-        return embedding + output + norms + layers
+        return sum(self.gradients())
 
     def lora_parameters(self, rank: int) -> int:
-        """Parameters of LoRA's adapters, two matrices of `rank` rows or columns beside each of LORA_MODULES. Dense
-        models only."""
-        hidden, inner = self.hidden_size, self.num_attention_heads * self.head_dim
-        keys = self.num_key_value_heads * self.head_dim
-        ends = (hidden + inner) * 2 + (hidden + keys) * 2 + (hidden + self.intermediate_size) * 3
-        return self.num_hidden_layers * rank * ends
+        """Parameters of LoRA's adapters of this rank."""
+        return sum(self.gradients(rank))
+
+    def gradients(self, lora: int | None = None) -> list[int]:
+        """The numbers in each trained tensor, in the order of the model. lora: rank of the adapters that are trained,
+        two matrices of so many rows or columns beside each of LORA_MODULES; dense models only."""
+        matrices = self._matrices(self.num_local_experts)
+        if lora:
+            return [lora * size for each in matrices * self.num_hidden_layers for size in reversed(each)]
+        norm, embedding = self.hidden_size, self.vocab_size * self.hidden_size
+        layer = [*(rows * columns for rows, columns in matrices), norm, norm]
+        output = [] if self.tie_word_embeddings else [embedding]
+        return [embedding, *layer * self.num_hidden_layers, norm, *output]
 
     def lora_flops_per_token(self, seq_length: int, rank: int) -> float:
         """As `flops_per_token`, where only LoRA's adapters are trained: 4 per frozen weight, 6 per adapter's, and
         attention whole. The first layer's inputs need no gradient: 2 less for each weight that reads them."""
         whole = self.flops_per_token(seq_length)
-        weights = self.num_hidden_layers * self._layer_weights(self.num_experts_per_tok)
-        weights += self.vocab_size * self.hidden_size
+        weights = self._weights_of_a_token()
         heads = self.num_attention_heads + 2 * self.num_key_value_heads
         first = self.hidden_size * (heads * self.head_dim + 3 * rank)
         return whole - 2.0 * weights + 6.0 * self.lora_parameters(rank) - 2.0 * first
@@ -90,18 +92,21 @@ class ModelConfig:
         N are the weights that multiply a token (of a mixture, the experts chosen), L the layers, h is heads × head
         size, and S `seq_length`. Source: Chowdhery et al., PaLM, 2022, appendix B.
         """
-        weights = self.num_hidden_layers * self._layer_weights(self.num_experts_per_tok)
-        weights += self.vocab_size * self.hidden_size
+        weights = self._weights_of_a_token()
         attention = self.num_hidden_layers * self.num_attention_heads * self.head_dim * seq_length
         return 6.0 * weights + 12.0 * attention
 
-    def _layer_weights(self, experts: int) -> int:
-        """Weights of one layer's matrices with `experts` feed-forward networks (1 for a dense model)."""
-        query = self.hidden_size * self.num_attention_heads * self.head_dim
-        key = self.hidden_size * self.num_key_value_heads * self.head_dim
-        feed_forward = 3 * self.hidden_size * self.intermediate_size
-        router = self.hidden_size * self.num_local_experts if self.num_local_experts > 1 else 0
-        return 2 * query + 2 * key + experts * feed_forward + router
+    def _weights_of_a_token(self) -> int:
+        layer = sum(rows * columns for rows, columns in self._matrices(self.num_experts_per_tok))
+        return self.num_hidden_layers * layer + self.vocab_size * self.hidden_size
+
+    def _matrices(self, experts: int) -> list[tuple[int, int]]:
+        """The rows and columns of a layer's matrices with `experts` feed-forward networks (1 for a dense model)."""
+        hidden, inner = self.hidden_size, self.num_attention_heads * self.head_dim
+        keys, wide = self.num_key_value_heads * self.head_dim, self.intermediate_size
+        router = [(self.num_local_experts, hidden)] if self.num_local_experts > 1 else []
+        attention = [(inner, hidden), (keys, hidden), (keys, hidden), (hidden, inner)]
+        return attention + router + [(wide, hidden), (wide, hidden), (hidden, wide)] * experts
 
 
 Sharding = Literal["none", "zero1", "zero2", "zero3", "fsdp"]
