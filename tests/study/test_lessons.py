@@ -16,7 +16,11 @@ from harness.cli.study.lesson import LessonAtSite, _next, _paired
 from harness.common.errors import RequestError
 from harness.common.paths import ROOT
 from harness.experiment.exercises import DDP, DeepSpeed, Experiment, Megatron
+from harness.experiment.model import find_model
 from harness.experiment.parse import command_of
+from harness.launch.submit import prepare
+from harness.plan.memory import workload_of
+from harness.plan.speed import traffic_of
 from harness.run.record import Status
 from harness.site.site import Site, load_site
 from harness.study.lessons import (
@@ -35,6 +39,7 @@ from harness.study.lessons import (
 )
 from harness.study.reference.variants import at_site as reference_at_site
 from harness.study.reference.variants import load_list
+from harness.theory.communication import ddp_buckets
 from tests.study.kit import Say, asked_at, completed
 
 # The metrics that every run can have; a lesson that asks for anything else can never be answered.
@@ -213,6 +218,21 @@ def test_a_wrong_lesson_file_is_one_sentence(tmp_path: Path) -> None:
     path.write_text("name: x\ntitle: y\n")
     with pytest.raises(RequestError, match="question: Field required"):
         load_lesson(str(path))
+
+
+@pytest.mark.parametrize(("site", "said"), [("leonardo", "8 and 192"), ("local", "1 and 4")])
+def test_the_buckets_that_the_plan_counts_are_what_1d_expects_and_its_page_says(
+    runs: Path, site: str, said: str
+) -> None:
+    lesson, cpu = load_lesson("1d"), site == "local"
+    pair = at_site(lesson.commands(cpu), {"gpus_per_node": 2})
+    a, b = (traffic_of(workload_of(prepare(each, load_site(site)).job))[0] for each in (pair.a, pair.b))
+    counts = [{"all_reduce_count": t.messages, "all_reduce_bytes": t.message_bytes} for t in (a, b)]
+    decided = answers(lesson, *counts, on_gpu=not cpu, over_network=False)
+    assert [each.outcome for each in decided] == [RelationOutcome.HOLDS] * 2
+    assert f"{a.messages:.0f} and {b.messages:.0f}" == said and said in page_of("1")
+    whole = find_model("llama-3.2-1b")[0].gradients()
+    assert f"take {ddp_buckets(reversed(whole))} and {ddp_buckets(reversed(whole), 2**18)}" in page_of("1")
 
 
 # ---- Lessons at a site
