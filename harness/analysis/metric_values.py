@@ -168,6 +168,11 @@ def parameter_bytes(facts: Facts) -> float | None:
     return first.parameters * size if first and first.parameters and size else None
 
 
+def pageable_copy_bytes(facts: Facts) -> float | None:
+    copied = [each for each in facts.summary.copies if each.memory and each.direction == "copy H2D"]
+    return sum(each.bytes for each in copied if each.memory == "pageable") if copied else None
+
+
 def peak_memory_bytes(facts: Facts) -> float | None:
     s = facts.summary
     peaks = [t.peak_memory_bytes for t in s.training] + [d.peak_memory_bytes for d in s.devices]

@@ -254,6 +254,11 @@ KEPT: tuple[Metric, ...] = (
         for name in MEMORY_OF_PLAN
     ),
     Metric(
+        "pageable_copy_bytes",
+        values.pageable_copy_bytes,
+        "Σ `copies.bytes` to devices from pageable host memory. Absent if no copy to a device says its memory.",
+    ),
+    Metric(
         "energy_joules",
         values.energy_joules,
         "Σ `monitor.energy_joules`. Absent if one is not given.",

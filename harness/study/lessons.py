@@ -405,7 +405,6 @@ def ending_of(run: Run) -> Ending:
             "stuck_ranks_count": float(len(hang.ranks)),
             "stuck_waiting_count": float(len(hang.waiting)),
             "stuck_in_collective": float(hang.kind in IN_COLLECTIVE),
-            "stuck_step": float(hang.step),
         }
         return Ending(hang.since_clock, numbers if hang.ranks else {})
     first = first_death(run.path, run.err)
@@ -417,8 +416,6 @@ def ending_of(run: Run) -> Ending:
         "failed_by_error": float(not first.left),
         "failed_others_count": float(len({death.rank for death in others})),
     }
-    if first.step is not None:
-        numbers["failed_step"] = float(first.step)
     return Ending(first.sentence, numbers)
 
 

@@ -7,7 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from harness.analysis.expression import evaluate
+from harness.analysis.metrics import metrics_by_name
 from harness.cli.main import main
+from harness.measure.request import ReportRequest, measure_request
+from harness.study.lessons import load_lesson
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "exercises/exercise_1_DDP/README.md").read_text(encoding="utf-8")
@@ -33,3 +37,13 @@ def test_each_command_runs_and_says_what_the_page_says(capsys: pytest.CaptureFix
     assert "bf16, share of GEMM time 0.0 % 100.0 %" in bf16
     assert "forward pass again" in again
     assert re.search(r"range backward 5\d\.\d ms \d{2,3}(\.\d)? ms \+", checkpointing), checkpointing[:3000]
+
+
+def test_the_pageable_and_pinned_batches_of_1e_are_told_apart_on_a_real_gpu() -> None:
+    """A tick of 1e is no accident: it counts bytes, and fails if the runs change places."""
+    folder, relation = ROOT / "tests/data/h100", load_lesson("1e").relations[0]
+    traces = [str(folder / f"{name}.json.gz") for name in ("slow-data", "bf16")]
+    pageable, pinned = (metrics_by_name(measure_request(ReportRequest(tokens=[each])).summaries[0]) for each in traces)
+    assert not relation.depends_on_load
+    assert evaluate(relation.holds, {"a": pageable, "b": pinned})
+    assert not evaluate(relation.holds, {"a": pinned, "b": pageable})

@@ -46,8 +46,8 @@ from tests.study.kit import Say, asked_at, completed
 NAMES = {
     *("peak_memory_bytes", "step_ns", "data_loading_share", "overlap_fraction", "tokens_per_s", "tokens_per_step"),
     *("gemm_bf16_share", "gemm_tf32_share", "failed_rank", "failed_by_error", "failed_others_count"),
-    *("stuck_rank", "stuck_ranks_count", "stuck_waiting_count", "stuck_in_collective", "stuck_step"),
-    *("tokens_per_s_per_rank", "bytes_across_nodes", "parameter_bytes", "message_bytes"),
+    *("stuck_rank", "stuck_ranks_count", "stuck_waiting_count", "stuck_in_collective"),
+    *("tokens_per_s_per_rank", "bytes_across_nodes", "parameter_bytes", "message_bytes", "pageable_copy_bytes"),
     *(f"{kind}_{what}" for kind in COLLECTIVES for what in ("count", "bytes")),
 }
 
