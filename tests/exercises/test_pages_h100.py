@@ -47,3 +47,9 @@ def test_the_pageable_and_pinned_batches_of_1e_are_told_apart_on_a_real_gpu() ->
     assert not relation.depends_on_load
     assert evaluate(relation.holds, {"a": pageable, "b": pinned})
     assert not evaluate(relation.holds, {"a": pinned, "b": pageable})
+
+
+def test_1b_says_the_memory_that_was_measured() -> None:
+    theory = (ROOT / "docs/theory.md").read_text(encoding="utf-8")
+    measured = re.findall(r"^\| `--micro-batch-size 4(?: --mixed-precision)?` \| .*? \| ([\d.]+) GB \|", theory, re.M)
+    assert f"[{' and '.join(measured)} GB]" in PAGE
