@@ -30,16 +30,16 @@ def shown_on_cpu(lesson: Lesson) -> str:
     return "with two nodes" if "network" in asked else "yes"
 
 
-def _runs(number: int, cpu: bool, further: bool) -> str:
+def _runs(number: int, cpu: bool, further: bool | None) -> str:
     """The commands of an exercise's lessons, each command once, and the run to compare it with. further: of those
-    beyond the workshop's own."""
+    beyond the workshop's own, or of its own; None: of all."""
     listed: dict[str, str] = {}
     rows = []
     for lesson in (load_lesson(name) for name in lesson_names() if name.startswith(str(number))):
         if cpu and lesson.on_cpu.a is None:
             continue  # the runs are those of GPUs
         found = list(_new(lesson, cpu, listed))
-        rows += [(task, f"`{command}`", other) for task, command, other in found if lesson.further == further]
+        rows += [(task, f"`{command}`", other) for task, command, other in found if further in (None, lesson.further)]
     return markdown_table("task | command | compare with", rows)
 
 
@@ -63,8 +63,8 @@ def _new(lesson: Lesson, cpu: bool, listed: dict[str, str]) -> Iterator[tuple[st
 PARTS: dict[str, Callable[[], str]] = {
     "lesson-needs": needs,
     **{
-        f"lessons-{number}{'-further' * further}{'-cpu' * cpu}": partial(_runs, number, cpu=cpu, further=further)
-        for number, further in ((1, False), (1, True), (2, False), (3, False))
+        f"lessons-{number}{'-further' * bool(further)}{'-cpu' * cpu}": partial(_runs, number, cpu=cpu, further=further)
+        for number, further in ((1, False), (1, True), (2, None), (3, None))
         for cpu in (False, True)
     },
 }

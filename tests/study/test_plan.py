@@ -13,6 +13,7 @@ import pytest
 from harness.analysis.summary import Efficiency, RankTraining, Summary
 from harness.cli.main import main
 from harness.cli.plan.plan import short_form, show_plan
+from harness.common.paths import ROOT
 from harness.experiment.exercises import DDP, CommTests, Experiment
 from harness.launch.submit import PreparedLaunch, prepare
 from harness.measure.run_contents import predicted_and_measured, read_plan
@@ -115,6 +116,42 @@ def test_a_micro_batch_smaller_than_on_the_slides_says_what_that_would_need(
     assert found.workload is not None and found.workload.micro_batch == micro_batch
     assert found.memory is not None and (said in found.memory.usual if said else not found.memory.usual)
     assert (found.memory.usual in short_form(found)[1]) if said else len(short_form(found)) <= 4
+
+
+SLIDE = ("--", "--mixed-precision", "--gradient-accumulation-steps", "16")
+
+
+def page_of(exercise: str) -> str:
+    (page,) = (ROOT / "exercises").glob(f"exercise_{exercise}_*/README.md")
+    return " ".join(page.read_text(encoding="utf-8").split())
+
+
+@pytest.mark.parametrize(
+    ("words", "gigabytes", "said"),
+    [
+        (("-e", "2", "--", "--micro-batch-size", "4"), 74.4, "74.4 of 68.7 GB"),
+        (("-e", "2", "-n", "2", "--", "--ds-no-overlap", "--micro-batch-size", "4"), 56.3, "on two 56.3"),
+        (("-e", "2", *SLIDE, "--ds-stage2"), 55.7, "needs 55.7 GB with stage 2"),
+        (("-e", "2", *SLIDE), 50.3, "50.3 with stage 3"),
+        (("-e", "2", *SLIDE, "--ds-hpz-partition", "1"), 46.7, "needs 46.7 GB"),
+        (("-e", "2", *SLIDE, "--ds-hpz-partition", "1"), 55.7 - 9.0, "saves 9.0 GB"),
+        (("-e", "3", "--", "--tp", "4", "--micro-batch-size", "4"), 68.9, "68.9 of 68.7 GB"),
+        (("-e", "3", "-n", "2", "--", "--tp", "4", "--pp", "2", "--micro-batch-size", "4"), 51.5, "two nodes 51.5"),
+    ],
+)
+def test_the_pages_of_the_exercises_say_what_the_plan_does(words: tuple[str, ...], gigabytes: float, said: str) -> None:
+    assert said in page_of(words[1])
+    assert memory_of(*LEONARDO, *words).peak.highest.total / 1e9 == pytest.approx(gigabytes, abs=0.05)
+
+
+def test_the_bubble_of_3a_is_what_its_page_says() -> None:
+    page = page_of("3")
+    words = ("-e", "3", "-n", "2", *LEONARDO, "--", "--pp", "2", "--tp", "4")
+    found, few = numbers(*words), numbers(*words, "--global-batch-size", "16")
+    bubble, step = found["bubble"]["value"], found["step_ns"]
+    low, high = step["low"] / 1e9, step["high"] / 1e9
+    assert f"{100 * bubble:.1f} % of an iteration" in page and f"it is {100 * few['bubble']['value']:.0f} %" in page
+    assert f"{bubble * low:.1f} to {bubble * high:.1f} s of {low:.0f} to {high:.0f} s" in page
 
 
 @pytest.mark.parametrize(
