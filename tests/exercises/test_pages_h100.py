@@ -1,4 +1,4 @@
-"""What exercise 1's page says of the traces of a real H100 that lie in the repository."""
+"""What pages say of the traces of real GPUs that lie in the repository."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from harness.analysis.metrics import metrics_by_name
 from harness.cli.main import main
 from harness.measure.request import ReportRequest, measure_request
 from harness.study.lessons import load_lesson
+from harness.theory.devices import peak_flops_per_s
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "exercises/exercise_1_DDP/README.md").read_text(encoding="utf-8")
@@ -53,3 +54,18 @@ def test_1b_says_the_memory_that_was_measured() -> None:
     theory = (ROOT / "docs/theory.md").read_text(encoding="utf-8")
     measured = re.findall(r"^\| `--micro-batch-size 4(?: --mixed-precision)?` \| .*? \| ([\d.]+) GB \|", theory, re.M)
     assert f"[{' and '.join(measured)} GB]" in PAGE
+
+
+def test_the_section_on_mfu_says_what_was_measured_and_computed(capsys: pytest.CaptureFixture[str]) -> None:
+    section = (ROOT / "docs/investigate.md").read_text(encoding="utf-8").partition("\n## i. ")[2].partition("\n## ")[0]
+    (command,) = re.findall(r"^bash slurm\.sh (report tests/.*)$", section, re.M)
+    assert main(command.split()) == 0
+    said, gpu = capsys.readouterr().out, (ROOT / "docs/development/gpu.md").read_text(encoding="utf-8")
+    computing, gemm = re.search(r": ([\d.]+ %) computing", said), re.search(r" ([\d.]+ %) gemm bf16", said)
+    assert computing and gemm and f"computes {computing[1]} of the step" in section and f"only {gemm[1]}" in section
+    eager, compiled = re.findall(r"\| (?:as exercise 1: .*?|torch\.compile) \| .*?\| \*{0,2}([\d.]+ %)", gpu)[:2]
+    assert f"It had {eager} MFU, and {compiled} with torch.compile" in section
+    peak, _ = peak_flops_per_s("NVIDIA H100 80GB HBM3", "bf16") or (0.0, "")
+    assert f"{peak / 1e12:.0f} TFLOP/s and 3.35 TB/s, {peak / 3.35e12:.0f}" in section
+    assert f"has {2 * 4096**3 / (3 * 4096**2 * 2):.0f}: it is compute-bound" in section
+    assert f"are {0.1 * 64 * 24:.0f} GPU hours a day" in section

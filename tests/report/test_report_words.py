@@ -53,8 +53,8 @@ def test_a_wrong_file_is_named_with_what_is_wrong(tmp_path: Path, text: str, sai
 
 def test_the_words_that_the_course_teaches_are_there() -> None:
     taught = (
-        "kernel; CUDA API; stream; SM; warp; thread; occupancy; SM Active; SM Issue; Tensor Active; HBM; pinned "
-        "memory; host; device; NVTX; range; trace; window; capture range; sampling; PCIe; NVLink; NVSwitch; "
+        "kernel; CUDA API; stream; compute-bound; SM; warp; thread; occupancy; SM Active; SM Issue; Tensor Active; "
+        "HBM; pinned memory; host; device; NVTX; range; trace; window; capture range; sampling; PCIe; NVLink; NVSwitch; "
         "InfiniBand; Ethernet; RDMA; GPUDirect P2P; GPUDirect RDMA; host staging; NIC; NUMA; latency; bandwidth; "
         "algorithm bandwidth; bus bandwidth; rank; local rank; world size; process group; node; micro-batch; global "
         "batch; gradient accumulation; DP; DDP; FSDP; ZeRO; hpZ; TP; PP; CP; EP; pipeline bubble; bucket; sharding; "
@@ -64,6 +64,19 @@ def test_the_words_that_the_course_teaches_are_there() -> None:
     )
     known = {word.word for word in load_words()}
     assert not [word for word in taught.split("; ") if word not in known]
+
+
+def test_the_sms_of_each_gpu_are_the_same_everywhere() -> None:
+    (sm,) = (word.meaning for word in load_words() if word.word == "SM")
+    texts = [(ROOT / each).read_text(encoding="utf-8") for each in (
+        "configs/paraver/threads_per_kernel.cfg", "docs/timelines.md", "configs/devices.yaml"
+    )]  # fmt: skip
+    view, page, devices = texts
+    a100, leonardo, h100 = (int(number) for number in re.findall(r"\b\d{3}\b", sm))
+    assert all(
+        str(2048 * sms) in view and f"{2048 * sms:,}".replace(",", " ") in page for sms in (a100, leonardo, h100)
+    )
+    assert f"its {leonardo} SMs" in devices
 
 
 def test_every_abbreviation_on_an_exercises_page_is_a_word() -> None:
