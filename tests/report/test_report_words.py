@@ -53,14 +53,14 @@ def test_a_wrong_file_is_named_with_what_is_wrong(tmp_path: Path, text: str, sai
 
 def test_the_words_that_the_course_teaches_are_there() -> None:
     taught = (
-        "kernel; CUDA API; stream; compute-bound; SM; warp; thread; occupancy; SM Active; SM Issue; Tensor Active; "
-        "HBM; pinned memory; host; device; NVTX; range; trace; window; capture range; sampling; PCIe; NVLink; NVSwitch; "
-        "InfiniBand; Ethernet; RDMA; GPUDirect P2P; GPUDirect RDMA; host staging; NIC; NUMA; latency; bandwidth; "
-        "algorithm bandwidth; bus bandwidth; rank; local rank; world size; process group; node; micro-batch; global "
-        "batch; gradient accumulation; DP; DDP; FSDP; ZeRO; hpZ; TP; PP; CP; EP; pipeline bubble; bucket; sharding; "
-        "step; exposed communication; overlap; idle; straggler; MFU; HFU; POP efficiency; fp32; tf32; bf16; fp16; "
-        "fp8; E4M3; E5M2; loss scaling; mixed precision; master weights; reduce; broadcast; scatter; gather; "
-        "all-gather; reduce-scatter; all-reduce; all-to-all; send/recv"
+        "kernel; CUDA API; stream; compute-bound; SM; warp; thread; occupancy; SM Active; SM Issue; Tensor "
+        "Active; HBM; pinned memory; host; device; NVTX; range; trace; window; capture range; sampling; PCIe; "
+        "NVLink; NVSwitch; InfiniBand; Ethernet; RDMA; GPUDirect P2P; GPUDirect RDMA; host staging; NIC; NUMA; "
+        "latency; bandwidth; algorithm bandwidth; bus bandwidth; rank; local rank; world size; process group; "
+        "node; micro-batch; global batch; gradient accumulation; DP; DDP; FSDP; ZeRO; hpZ; TP; PP; CP; EP; "
+        "pipeline bubble; bucket; sharding; step; exposed communication; overlap; idle; straggler; MFU; HFU; POP "
+        "efficiency; fp32; tf32; bf16; fp16; fp8; E4M3; E5M2; loss scaling; mixed precision; master weights; "
+        "reduce; broadcast; scatter; gather; all-gather; reduce-scatter; all-reduce; all-to-all; send/recv"
     )
     known = {word.word for word in load_words()}
     assert not [word for word in taught.split("; ") if word not in known]

@@ -81,10 +81,9 @@ class ModelConfig:
         """As `flops_per_token`, where only LoRA's adapters are trained: 4 per frozen weight, 6 per adapter's, and
         attention whole. The first layer's inputs need no gradient: 2 less for each weight that reads them."""
         whole = self.flops_per_token(seq_length)
-        weights = self._weights_of_a_token()
         heads = self.num_attention_heads + 2 * self.num_key_value_heads
         first = self.hidden_size * (heads * self.head_dim + 3 * rank)
-        return whole - 2.0 * weights + 6.0 * self.lora_parameters(rank) - 2.0 * first
+        return whole - 2.0 * self._weights_of_a_token() + 6.0 * self.lora_parameters(rank) - 2.0 * first
 
     def flops_per_token(self, seq_length: int) -> float:
         """Model FLOPs of forward and backward per token: 6·N + 12·L·h·S, attention counted whole.
@@ -92,9 +91,8 @@ class ModelConfig:
         N are the weights that multiply a token (of a mixture, the experts chosen), L the layers, h is heads × head
         size, and S `seq_length`. Source: Chowdhery et al., PaLM, 2022, appendix B.
         """
-        weights = self._weights_of_a_token()
         attention = self.num_hidden_layers * self.num_attention_heads * self.head_dim * seq_length
-        return 6.0 * weights + 12.0 * attention
+        return 6.0 * self._weights_of_a_token() + 12.0 * attention
 
     def _weights_of_a_token(self) -> int:
         layer = sum(rows * columns for rows, columns in self._matrices(self.num_experts_per_tok))
