@@ -227,8 +227,8 @@ def test_the_buckets_that_the_plan_counts_are_what_1d_expects_and_its_page_says(
     lesson, cpu = load_lesson("1d"), site == "local"
     pair = at_site(lesson.commands(cpu), {"gpus_per_node": 2})
     a, b = (traffic_of(workload_of(prepare(each, load_site(site)).job))[0] for each in (pair.a, pair.b))
-    counts = [{"all_reduce_count": t.messages, "all_reduce_bytes": t.message_bytes} for t in (a, b)]
-    decided = answers(lesson, *counts, on_gpu=not cpu, over_network=False)
+    of_a, of_b = ({"all_reduce_count": t.messages or 0, "all_reduce_bytes": t.message_bytes} for t in (a, b))
+    decided = answers(lesson, of_a, of_b, on_gpu=not cpu, over_network=False)
     assert [each.outcome for each in decided] == [RelationOutcome.HOLDS] * 2
     assert f"{a.messages:.0f} and {b.messages:.0f}" == said and said in page_of("1")
     whole = find_model("llama-3.2-1b")[0].gradients()

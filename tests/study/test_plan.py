@@ -129,8 +129,9 @@ def page_of(exercise: str) -> str:
 @pytest.mark.parametrize(
     ("words", "gigabytes", "said"),
     [
-        (("-e", "2", "--", "--micro-batch-size", "4"), 74.4, "74.4 of 68.7 GB"),
-        (("-e", "2", "-n", "2", "--", "--ds-no-overlap", "--micro-batch-size", "4"), 56.3, "on two 56.3"),
+        (("-e", "2", "--", "--micro-batch-size", "4"), 74.4, "4 would need 74.4"),
+        (("-e", "2"), 61.9, "2 need 61.9 of 68.7 GB"),
+        (("-e", "2", "-n", "2", "--", "--ds-no-overlap", "--micro-batch-size", "4"), 56.3, "on two nodes 56.3"),
         (("-e", "2", *SLIDE, "--ds-stage2"), 55.7, "needs 55.7 GB with stage 2"),
         (("-e", "2", *SLIDE), 50.3, "50.3 with stage 3"),
         (("-e", "2", *SLIDE, "--ds-hpz-partition", "1"), 46.7, "needs 46.7 GB"),
