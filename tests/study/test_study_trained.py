@@ -24,11 +24,12 @@ ROOT = Path(__file__).resolve().parents[2]
 YES, CANNOT = RelationOutcome.HOLDS, RelationOutcome.NOT_COMPARABLE
 # Where times are compared, any outcome will do.
 TIMED = re.compile(r"\w+_ns|\w+_share|bubble|overlap_fraction")
-SHORT = {"1a", "1d", "1f", "1g", "1h", "1i", "2a", "2b", "3a", "3b"}
+SHORT = {"1a", "1d", "1f", "1g", "1h", "1i", "2a", "2b", "2e", "3a", "3b"}
 OUTCOMES: dict[str, list[RelationOutcome]] = {
     **{name: [YES, YES] for name in ("1a", "1c", "1d", "1f", "1g", "1i", "3a", "3b", "3c", "3d", "4a", "4b")},
     **{name: [YES, CANNOT] for name in ("1b", "1h", "2b")},
     **{name: [YES, YES, YES] for name in ("1o", "2a")},
+    "2e": [YES, YES, CANNOT],
 }
 
 PLANTED = planted("for-a-reference")
