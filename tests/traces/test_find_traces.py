@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -169,7 +170,7 @@ def test_each_command_that_a_refusal_offers_is_another_one_and_works(tmp_path: P
         assert f"# {len(paths)} trace" in command or Path(paths[0]).is_dir()
 
 
-AGAIN = {  # what is made of rank0.json, and the file that is read
+AGAIN: dict[str, tuple[Callable[[Path], object], str]] = {  # what is made of rank0.json, and the file that is read
     "unpacked": (lambda f: (f.parent / "rank0.json.gz").write_bytes(gzip.compress(f.read_bytes())), "rank0.json"),
     "copied": (lambda f: shutil.copy(f, f.parent / "rank0 (copy).json"), "rank0.json"),
     "copied with another name": (lambda f: shutil.copy(f, f.parent / "last.json"), "rank0.json"),
