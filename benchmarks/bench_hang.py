@@ -28,7 +28,7 @@ from statistics import median
 from typing import Any
 
 import psutil
-from hang_kinds import DEATHS, HANGS, OF_EXERCISES, SLOW, line_of, line_of_fault, lines_of
+from hang_kinds import DEATHS, HANGS, OF_EXERCISES, SLOW, WITHOUT_STACK, line_of, line_of_fault, lines_of
 
 from harness.heartbeats.dead import first_death
 from harness.heartbeats.hang import read_hang
@@ -139,7 +139,7 @@ def _hang(asked: dict[str, Any], run: Run) -> dict[str, Any]:
     return {
         "cause": hang.kind == wanted,
         "rank_right": asked["rank"] in hang.ranks if both else hang.ranks == (asked["rank"],),
-        "line": bool(line.search(hang.sentence)) if kind not in NO_LINE else None,
+        "line": bool(line.search(hang.sentence)) if kind not in (*NO_LINE, *WITHOUT_STACK) else None,
         "delay_s": round((hang.found_ns - hang.since_ns) / 1e9 - least_s, 1),
         "sentence": hang.sentence,
     }

@@ -24,6 +24,7 @@ HANGS = {
     "recv": "no partner",
     "new-group": "group",
 }
+WITHOUT_STACK = ("stopped", "holds-gil")  # their Python cannot run, so the line is the one that was seen last
 DEATHS = ("raise", "nested", "library", "exit", "os-exit", "segv", "abort", "kill", "memory", "early")
 SLOW = (
     *("slow-evaluation", "slow-computing", "slow-checkpoint", "slow-garbage", "slow-child", "slow-sleep"),

@@ -9,10 +9,7 @@ import json
 import os
 import re
 import select
-import shutil
-import subprocess
 import sys
-import sysconfig
 import threading
 import time
 from contextlib import suppress
@@ -31,7 +28,6 @@ from harness.monitor.source import MonitorError
 COLUMN = "utilization_percent"
 TAIL_BYTES = 1 << 13  # some samples of 16 GPUs
 ANSWER_S = 3.0  # a rank whose Python runs answers twice a second
-PY_SPY_S = 10
 CHILD_S = 0.3  # over which it is seen whether children compute
 MOST_CHILDREN = 16
 MOST_ANSWER_BYTES = 4 << 20
@@ -43,7 +39,6 @@ LATE_S = 2.5  # a look that comes later than this: the monitor was suspended, or
 FIRST_S = 30.0  # without progress, before the first steps have ended: how long a step takes is not known
 AGAIN_BYTES = 32_000  # a reader that begins later reads the end of the file only
 AGAIN_S = 15.0  # between two gatherings of evidence
-SEEN_FROM_OUTSIDE_S = 2.0  # for a rank that does not answer itself
 
 
 def gpu_use(folder: Path) -> dict[int, int]:
@@ -85,7 +80,6 @@ def _answer(memory: Path, rank: int, question: str) -> dict[str, Any] | None:
 
 
 def _evidence(observed_rank: ObservedRank, answer: dict[str, Any] | None, now_ns: int) -> Evidence:
-    threads = answer["threads"] if answer else _from_outside(observed_rank.pid)
     answer = answer or {}
     main = observed_rank.facts.get("tid")
     tid = main if isinstance(main, int) and processes.stat_of(observed_rank.pid, main) else observed_rank.pid
@@ -103,7 +97,7 @@ def _evidence(observed_rank: ObservedRank, answer: dict[str, Any] | None, now_ns
         state=thread.state if thread else "X",
         waits_in=processes.waits_in(observed_rank.pid, tid),
         computes=observed_rank.computes,
-        threads=threads,
+        threads=answer.get("threads") or {},
         collectives=answer.get("collectives") or [],
         groups=answer.get("groups") or {},
         children=_children(observed_rank.pid),
@@ -111,18 +105,6 @@ def _evidence(observed_rank: ObservedRank, answer: dict[str, Any] | None, now_ns
         gone=thread is None,
         ended=bool(observed_rank.facts.get("ended_ns")),
     )
-
-
-def _from_outside(pid: int) -> dict[str, list[list[Any]]]:
-    """The stacks of a process that cannot run Python, by py-spy, which only reads its memory; empty: it cannot."""
-    program = Path(sysconfig.get_path("scripts")) / "py-spy"
-    found = str(program) if program.is_file() else shutil.which("py-spy")
-    if found:
-        with suppress(OSError, ValueError, KeyError, TypeError, subprocess.TimeoutExpired):
-            command = [found, "dump", "--json", "--nonblocking", "--pid", str(pid)]
-            done = subprocess.run(command, capture_output=True, timeout=PY_SPY_S, check=False)
-            return dict(map(_named_frames, json.loads(done.stdout)))
-    return {}
 
 
 def read_crash(path: Path) -> dict[str, Any] | None:
@@ -135,14 +117,6 @@ def read_crash(path: Path) -> dict[str, Any] | None:
             place = [users[1], int(users[2]), users[3]] if users else None
             return {"type": lines[0][len(_FATAL) :], "message": "", "place": place, "unix_ns": time.time_ns()}
     return None
-
-
-def _named_frames(thread: dict[str, Any]) -> tuple[str, list[list[Any]]]:
-    """A thread of py-spy's answer, as ranks tell of their own."""
-    name = str(thread.get("thread_name") or thread.get("thread_id"))
-    files = [(str(frame["filename"]), frame) for frame in thread["frames"]]
-    frames = [[file, int(frame["line"]), str(frame["name"]), is_users(file)] for file, frame in files]
-    return "main" if name == "MainThread" else name, frames
 
 
 def _children(pid: int) -> list[dict[str, Any]]:
@@ -346,7 +320,7 @@ class Collector:
         found = gather(ranks, self._memory, now_ns)
         content = {"unix_ns": time.time_ns(), "host": os.uname().nodename, "ranks": [each._asdict() for each in found]}
         write_whole_text(path, json.dumps(content))
-        return ANSWER_S + SEEN_FROM_OUTSIDE_S * len(ranks)
+        return ANSWER_S + CHILD_S * len(ranks)
 
     def _is_far(self, written: int) -> bool:
         """Whether a reader that begins now would not see what was written there."""

@@ -217,8 +217,10 @@ def _by_call(rank: Evidence, frames: Sequence[Sequence[Any]]) -> str:
 
 
 def state_of(rank: Evidence, kind: str) -> str:
-    """Where a rank is, as what follows "rank 1 is"."""
-    at = where(place_of(rank))
+    """Where a rank is, as what follows "rank 1 is". Of one without a stack, whose Python cannot run, where it was seen
+    last."""
+    place, is_known = where(place_of(rank)), bool(rank.threads.get("main"))
+    at = f"{'in' if is_known else 'last seen at'} {place}" if place else ""
     doing = {
         "stopped": "stopped (SIGSTOP)",
         "computes": "computing",
@@ -231,8 +233,8 @@ def state_of(rank: Evidence, kind: str) -> str:
             "worker died": "waiting for a worker of its data loader, which has died",
             "child": f"waiting for {_child(rank)}",
         }.get(kind, rank.waits_in)
-        return ", ".join(filter(None, [f"in {at}" if at else "", waits]))
-    return f"{doing} in {at}" if at else doing
+        return ", ".join(filter(None, [at, waits]))
+    return (" " if is_known else ", ").join(filter(None, [doing, at]))
 
 
 def _child(rank: Evidence) -> str:

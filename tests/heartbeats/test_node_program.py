@@ -148,7 +148,7 @@ def test_who_hangs_is_named_and_who_goes_on_is_stuck_no_more(place: Path, begin:
     os.mkfifo(fifo)
     with collector(place), Guard(place / "run", stop=False):
         begin(str(fifo))
-        wanted = f"rank 0 waits in all_reduce (train.py:88); rank 1 is in data.py:41, opening the FIFO {fifo}"
+        wanted = f"rank 0 waits in all_reduce (train.py:88); rank 1 is last seen at data.py:41, opening the FIFO {fifo}"
         found = told(place, "file", f"in step 60: {wanted}")
         assert (found.ranks, found.waiting, found.step) == ((1,), (0,), 60)
         with fifo.open("w"):

@@ -55,7 +55,7 @@ IN_OWN_CODE: dict[str, tuple[dict[str, Any], str]] = {
         {"waits_in": "waiting for a child, tar (pid 7)"},
         "rank 1 is in data.py:41, waiting for its child tar (pid 7)",
     ),
-    "stopped": ({"state": "T"}, "rank 1 is stopped (SIGSTOP) in data.py:41"),
+    "stopped": ({"state": "T", "threads": {}}, "rank 1 is stopped (SIGSTOP), last seen at data.py:41"),
     "own code": ({}, "rank 1 is in data.py:41"),
 }
 

@@ -56,7 +56,7 @@ def test_its_metadata_is_valid_and_names_each_python_that_it_supports(wheel: Pat
     assert named == PYTHONS
     assert found.requires_python is not None
     assert str(found.requires_python) == f">={PYTHONS[0]}"
-    assert {"train", "stacks"} <= set(found.provides_extra or [])
+    assert {"train", "fp8"} <= set(found.provides_extra or [])
     assert f'version = "{found.version}"' in (ROOT / "pyproject.toml").read_text()
     assert wheel.name.split("-")[1] == str(found.version)
 

@@ -90,7 +90,7 @@ class Evidence(NamedTuple):
     step; 0: it has ended none. longest_ns: its longest step. state: of its main thread in /proc, as
     "S". waits_in: the system call and what it is about, as "reading the FIFO /tmp/x"; empty: not known. threads: name
     -> frames, the innermost first, each [file, line, function, is the user's]; the main thread is "main"; written by
-    the rank itself, or by py-spy if its Python cannot run.
+    the rank itself, so empty if its Python cannot run.
     collectives: those that have begun and not ended: {op, group, seq, sizes, ranks, line, p2p}. groups: by name: {last:
     the number of the last collective that it began, done: of the last one that ended, ranks}. call: the function of
     torch.distributed that the main thread is in: {op, p2p, peer, sizes}. children: the processes below it: {pid,
