@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TextIO
 
 from harness.cli.terminal import columns, show
-from harness.cli.watch.launcher_lines import LauncherLines
 from harness.common.display.format import amount
 from harness.common.display.printable import printable_lines, unguarded
 from harness.common.errors import HarnessError, WorkError
@@ -53,9 +52,8 @@ GRACE_S = 60
 class Tail:
     """The text that was added to a file since the last read, of a huge file only the end. trouble: why none is read."""
 
-    def __init__(self, path: Path, stream: TextIO, of_launcher: LauncherLines | None = None) -> None:
+    def __init__(self, path: Path, stream: TextIO) -> None:
         self.path, self._out = path, unguarded(stream)
-        self._of_launcher = of_launcher
         self.trouble = ""
         self._position: int | None = None
         self._terminal = self._out.isatty()
@@ -100,9 +98,7 @@ class Tail:
     def _show(self, new: bytes, last: bool) -> None:
         text = self._held + new
         self._held = b"" if last else self._unfinished(text)
-        shown = _MARKS.sub(_without, text[: len(text) - len(self._held)])
-        shown = self._of_launcher.without(shown, last) if self._of_launcher else shown
-        self._write(shown, last)
+        self._write(_MARKS.sub(_without, text[: len(text) - len(self._held)]), last)
         self._out.flush()
 
     def _unfinished(self, text: bytes) -> bytes:
@@ -147,10 +143,10 @@ def _without(match: re.Match[bytes]) -> bytes:
     return match[2][theirs:]
 
 
-def tails(run: Run, whole: bool = False) -> list[Tail]:
-    """The run's logs, each with the stream it is written to. whole: with the lines of PyTorch's launcher among them."""
-    err = Tail(run.err, sys.stderr, None if whole else LauncherLines())
-    return [Tail(run.out, sys.stdout), err, *(Tail(path, sys.stderr) for path in backend_of_run(run).logs(run))]
+def tails(run: Run) -> list[Tail]:
+    """The run's logs, each with the stream it is written to."""
+    to_stderr = (run.err, *backend_of_run(run).logs(run))
+    return [Tail(run.out, sys.stdout), *(Tail(path, sys.stderr) for path in to_stderr)]
 
 
 def follow(run: Run, quiet: bool, as_json: bool) -> int:

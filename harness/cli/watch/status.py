@@ -167,10 +167,9 @@ def logs(
 ) -> int:
     """Print what a run printed: log.out to stdout, log.err to stderr. A terminal gets its text and colours, without
     what would move the cursor, set the title or write to the clipboard; a file or a pipe gets the log as it is.
-    If a log is very large, only its end is shown, with the command that shows all of it. With --follow, what PyTorch's
-    launcher writes about itself is left out."""
+    If a log is very large, only its end is shown, with the command that shows all of it."""
     found = find_run(run)
-    outputs = tails(found, whole=not follow)
+    outputs = tails(found)
     if follow:
         state = wait_for_end(found, outputs)
         print(f"{state}: {found.path}", file=sys.stderr)
