@@ -14,7 +14,6 @@ from harness.doctor.surroundings import IN_JOB, CheckResult, Surroundings, ok, p
 from harness.launch.argv import Word, read_here
 from harness.launch.container import of_registry, why_wrong_image
 from harness.launch.job import Job
-from harness.launch.on_node.node import OTHER_RUNTIME
 
 INSIDE = Path(__file__).with_name("inside.py")
 INSIDE_S = 75.0  # a container's first start on a cold parallel file system takes most of a minute
@@ -40,7 +39,7 @@ def container(around: Surroundings) -> Iterator[CheckResult]:
     """The program that starts the container."""
     if around.site.container is None:
         return
-    command = _program(around)
+    command = around.site.container.program
     path = around.which(command)
     if path is not None and around.site.container.in_srun:
         if "--container-image" in around.ask(command, "--help").out:
@@ -59,20 +58,12 @@ def container(around: Surroundings) -> Iterator[CheckResult]:
         )
 
 
-def _program(around: Surroundings) -> str:
-    """What starts the container here: the site's program, or the other of the two runtimes if only that is here."""
-    assert around.site.container is not None
-    named = around.site.container.program
-    other = OTHER_RUNTIME.get(named)
-    return other if other and around.which(named) is None and around.which(other) else named
-
-
 def packages(around: Surroundings) -> Iterator[CheckResult]:
     """The training packages, imported by the Python that trains, in the container if there is one."""
     job = around.job
     if around.site.container is not None:
         outside = around.node_kind != "node" and around.site.container.in_srun  # there srun would submit a job
-        if outside or around.which(_program(around)) is None:
+        if outside or around.which(around.site.container.program) is None:
             if around.node_kind == "login":
                 yield unseen("import torch, …", f"the container cannot be started here: {IN_JOB}")
             return
@@ -116,8 +107,6 @@ def asked_inside(around: Surroundings, job: Job) -> ProgramOutput:
 def ask_inside(around: Surroundings, job: Job, *program: Word) -> ProgramOutput:
     """The answer of a program in the job's container, or here if it has none."""
     words = [read_here(word, around.environ).text for word in [*job.container, *program]]
-    if job.container:
-        words[0] = _program(around)
     return around.ask(*words, limit_s=INSIDE_S)
 
 

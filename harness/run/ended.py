@@ -95,9 +95,9 @@ _OF_APPTAINER = {
     ),
 }
 _OF_PYTHON = {  # and of the job's script
-    r"^(?P<neither>neither \w+ nor \w+) is on the PATH of ": (
-        "{neither} is on the PATH of {hosts}: name the module that brings one in the site file (modules), or its path "
-        "(container.command)"
+    r"^(?P<program>apptainer|singularity): cannot be started (?:on \S+ )?\(No such file": (
+        "{program} is not on the PATH of {hosts}: name the module that brings it in the site file (modules), its path "
+        "(container.command), or the other of the two (container.runtime)"
     ),
     r"SyntaxError: future feature annotations is not defined": (
         "the container's Python ({python}) is older than 3.8: name another one in container.python"

@@ -211,9 +211,3 @@ def test_lists_that_sbatch_takes_are_no_problem(cluster: Cluster) -> None:
     assert faulty(lines) == []
     (found,) = (line.result.found for line in lines if line.check == "submission")
     assert found.startswith("would be accepted")
-
-
-def test_where_only_the_other_runtime_is_it_starts_the_container(cluster: Cluster) -> None:
-    cluster.plant({"apptainer": None})
-    assert {line.check for line in faulty(cluster.lines())} == {"container"}
-    assert faulty(cluster.plant({"singularity": inside()}).lines()) == []

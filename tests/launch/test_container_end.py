@@ -39,6 +39,10 @@ def told(folder: Path, text: str) -> str:
             "the image /x.sif is damaged or incomplete",
         ),
         ("FATAL:   a sentence of tomorrow's version\n", "did not start on node7: a sentence of tomorrow's version"),
+        (
+            "singularity: cannot be started on node7 (No such file or directory)\n",
+            "singularity is not on the PATH of node7: name the module that brings it",
+        ),
         ("SyntaxError: future feature annotations is not defined\n", "(python3) is older than 3.8"),
     ],
 )

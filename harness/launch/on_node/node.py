@@ -45,7 +45,6 @@ from harness.launch.profilers.record import output_of, session_of
 from harness.run.files import DiskError
 
 PART, THEN = "::", ":then:"
-OTHER_RUNTIME = {"apptainer": "singularity", "singularity": "apptainer"}
 END_SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 STOPPED = 143  # by TERM, as a shell reports it
 KILL_S = 40.0  # PyTorch's launcher itself kills ranks that have not ended 30 s after its own signal
@@ -202,9 +201,6 @@ class NodeRun:
         nsys, container, training = command
         if container:
             environ.pop("PYTHONHOME", None)  # of a module: the Python in the container is another one
-            if not (runtime := self._runtime(container[0])):
-                return 127
-            container = [runtime, *container[1:]]
         program = [*container, *training]
         code = (
             self._profiled(CommandParts(nsys, container, training), environ) if nsys else self._shown(program, environ)
@@ -292,17 +288,6 @@ class NodeRun:
         """Keep what is started in the node's status."""
         self.status.commands.append(masked_words(words))
         self._write(None)
-
-    def _runtime(self, named: str) -> str:
-        """The container's program, or the other one where a machine has one of the two only; empty: it has neither."""
-        other = OTHER_RUNTIME.get(named)
-        if other is None or shutil.which(named):
-            return named
-        if shutil.which(other):
-            self.say(f"warning: {named} is not on the PATH of {self.host}, so {other} starts the container")
-            return other
-        self.say(f"neither {named} nor {other} is on the PATH of {self.host}: the container cannot be started")
-        return ""
 
     # --- the end --------------------------------------------------------------------------------------------------
 
