@@ -1,4 +1,4 @@
-"""The site's container: the words that start a program in it, and whether its image is one as far as its first bytes
+"""The site's container: the words that start a program in it, and whether its image is whole as far as its first bytes
 tell. A SIF's header: https://github.com/apptainer/sif, pkg/sif/sif.go."""
 
 from __future__ import annotations
@@ -19,34 +19,23 @@ _SIF = b"SIF_MAGIC\0"
 _SIF_AT = 32
 _DATA_AT = 112  # where the data begin, and their size, as two int64
 _HEADER = 128
-_SQUASHFS = b"hsqs"
-_EXT, _EXT_AT = b"\x53\xef", 1080
 
 
 def why_no_image(path: Path) -> str:
-    """What is wrong with an image that exists, as the rest of a sentence; empty if nothing is."""
+    """What is wrong with an image that exists, as the rest of a sentence; empty if nothing is, or only the runtime can
+    tell, as of a sandbox."""
     if path.is_dir():
-        is_root = (path / "usr").is_dir() or (path / "bin").is_dir()
-        return "" if is_root else f"is a folder without bin and usr, so it is no sandbox of Apptainer: {COPY}"
+        return ""
     try:
         with path.open("rb") as file:
-            head = file.read(_EXT_AT + len(_EXT))
+            head = file.read(_HEADER)
     except OSError as error:
         return f"cannot be read ({error.strerror}): its owner types chmod a+r {path}"
-    if not head:
-        return f"is an empty file: {COPY}"
-    if head[_SIF_AT : _SIF_AT + len(_SIF)] == _SIF and len(head) >= _HEADER:
-        return _cut_sif(head, path.stat().st_size)
-    if head.startswith(_SQUASHFS) or head[_EXT_AT:] == _EXT:
+    if head[_SIF_AT : _SIF_AT + len(_SIF)] != _SIF or len(head) < _HEADER:
         return ""
-    return f"is no image of Apptainer or Singularity: {COPY}"
-
-
-def _cut_sif(head: bytes, size: int) -> str:
     start, length = struct.unpack_from("<qq", head, _DATA_AT)
-    if size < start + length:
-        return f"is incomplete ({amount(size)} of {amount(start + length)}): {COPY}"
-    return ""
+    size = path.stat().st_size
+    return f"is incomplete ({amount(size)} of {amount(start + length)}): {COPY}" if size < start + length else ""
 
 
 def container_words(

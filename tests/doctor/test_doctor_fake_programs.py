@@ -141,7 +141,6 @@ FAULTS = [
           "modules: in the site"),
     Fault("no image", {"files": {"training.sif": None}}, "launch, files", PROBLEM, "does not exist",
           "--dry-run"),
-    Fault("an empty image", {"files": {"training.sif": ""}}, "launch, files", PROBLEM, "empty", "--dry-run"),
     Fault("no pyxis", pyxis(inside()), "container", PROBLEM, "srun knows no --container-image", "plugstack"),
     Fault("no nsys in pyxis's image", pyxis(OF_PYXIS + WITHOUT_NSYS + inside()), "nsys", PROBLEM, "no nsys",
           "containers/README.md"),
