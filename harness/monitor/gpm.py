@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 import time
-import weakref
 from typing import Any
 
 from harness.monitor.source import SampleValue
@@ -24,7 +23,7 @@ _UNKNOWN: tuple[SampleValue, ...] = (None,) * len(_METRICS)
 
 
 class GpmCounters:
-    """One device's counters. NVML keeps two samples and gives the means between them."""
+    """One device's counters. NVML keeps two samples, to the end of this process, and gives the means between them."""
 
     def __init__(self, nvml: Any, handle: Any) -> None:
         """Raises NVMLError or AttributeError: the driver or the binding lacks a part of it."""
@@ -32,7 +31,6 @@ class GpmCounters:
         self._ids = [getattr(nvml, name) for name in _METRICS.values()]
         self._before, self._now = (nvml.nvmlGpmSampleAlloc() for _ in range(2))
         self._taken_s: float | None = None  # when `_before` was filled; None: it is empty
-        self.close = weakref.finalize(self, _free, nvml, (self._before, self._now))  # at the latest at the exit
 
     def read(self) -> tuple[SampleValue, ...]:
         """The means since the last reading, in per cent; unknown at the first, and within 0.9 s of one.
@@ -67,11 +65,3 @@ def open_gpm(nvml: Any, handle: Any) -> GpmCounters | None:
         return GpmCounters(nvml, handle) if supported else None
     except (AttributeError, nvml.NVMLError):
         return None
-
-
-def _free(nvml: Any, samples: tuple[Any, ...]) -> None:
-    for sample in samples:
-        try:
-            nvml.nvmlGpmSampleFree(sample)
-        except nvml.NVMLError:
-            continue  # the driver was unloaded, and with it its samples

@@ -28,7 +28,6 @@ class DeviceSummary:
     peak_memory_bytes: int | None
     memory_total_bytes: int | None
     mean_utilization_percent: float | None
-    max_utilization_percent: float | None
     mean_sm_active_percent: float | None
     mean_tensor_active_percent: float | None
     mean_dram_active_percent: float | None
@@ -117,7 +116,6 @@ def _mean(device: DeviceSeries, column: str) -> float | None:
 
 def _summarize_device(device: DeviceSeries) -> DeviceSummary:
     memory = [value for _, value in device.points("memory_used_bytes")]
-    utilization = [value for _, value in device.points("utilization_percent")]
     power = [value for _, value in device.points("power_watts")]
     joules, source, lacks_ns = measure_energy(device)
     return DeviceSummary(
@@ -127,7 +125,6 @@ def _summarize_device(device: DeviceSeries) -> DeviceSummary:
         peak_memory_bytes=int(max(memory)) if memory else None,
         memory_total_bytes=device.memory_total_bytes,
         mean_utilization_percent=_mean(device, "utilization_percent"),
-        max_utilization_percent=max(utilization, default=None),
         mean_sm_active_percent=_mean(device, "sm_active_percent"),
         mean_tensor_active_percent=_mean(device, "tensor_active_percent"),
         mean_dram_active_percent=_mean(device, "dram_active_percent"),

@@ -135,11 +135,10 @@ class FakeNvml:
 
 @dataclass
 class FakeGpmSample:
-    """Sums over the device's life, after `taken` samples; free: given back."""
+    """Sums over the device's life, after `taken` samples."""
 
     sums: tuple[float, ...] = ()
     taken: int = 0
-    free: bool = False
 
 
 class GpmNvml(FakeNvml):
@@ -167,10 +166,6 @@ class GpmNvml(FakeNvml):
     def nvmlGpmSampleAlloc(self) -> FakeGpmSample:
         self.samples.append(FakeGpmSample())
         return self.samples[-1]
-
-    def nvmlGpmSampleFree(self, gpmSample: FakeGpmSample) -> None:
-        assert not gpmSample.free
-        gpmSample.free = True
 
     def nvmlGpmSampleGet(self, device: FakeDevice, gpmSample: FakeGpmSample) -> FakeGpmSample:
         device.ask("gpm")
