@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from textwrap import wrap
-from typing import Any
 
 from harness.cli.terminal import columns
 from harness.common.display.printable import printable
@@ -21,27 +18,17 @@ WIDTH = 118
 
 def faults_page(words: Sequence[str]) -> str:
     """All faults, or the one that is named, with its keys. Raises RequestError: there is no such fault."""
-    names = [word for word in words if word != "--json"]
-    if names[1:] or (names[:1] and names[0].startswith("-")):
-        raise RequestError(f"help faults: unexpected word {printable(names[-1])!r}")
-    if names and names[0] not in FAULTS:
-        hint = nearest_or_list(names[0], FAULTS, f"{PROGRAM} help faults lists all")
-        raise RequestError(f"there is no fault {names[0]!r}{hint}")
-    kinds = [FAULTS[name] for name in names] or list(FAULTS.values())
-    if "--json" in words:
-        return json.dumps([as_data(kind) for kind in kinds], indent=1)
+    if words[1:] or (words[:1] and words[0].startswith("-")):
+        raise RequestError(f"help faults: unexpected word {printable(words[-1])!r}")
+    if words and words[0] not in FAULTS:
+        hint = nearest_or_list(words[0], FAULTS, f"{PROGRAM} help faults lists all")
+        raise RequestError(f"there is no fault {words[0]!r}{hint}")
+    kinds = [FAULTS[name] for name in words] or list(FAULTS.values())
     lines = [*_table(kinds, columns(WIDTH))]
-    if names:
+    if words:
         return "\n".join([*lines, "", *_keys(kinds[0])])
     use = f"as in {PROGRAM} -e 1 --fault {kinds[0].name},ms=50; {PROGRAM} help faults NAME shows the keys of one"
     return "\n".join([*lines, use])
-
-
-def as_data(kind: FaultKind) -> dict[str, Any]:
-    shown = ("name", "usage", "meaning", "recorded", "per", "exercises", "devices")
-    return {name: getattr(kind, name) for name in shown} | {
-        "keys": [asdict(key) | {"takes": key.takes} for key in kind.keys]
-    }
 
 
 def where(kind: FaultKind) -> tuple[str, str]:
