@@ -279,7 +279,7 @@ class ObservedCommand:
         from harness.run.ended import end_of
 
         end = end_of(Run(self._joined.path), 0, asked, self._asked_ns)
-        job_folder.write_end(self._joined, end.state, 0, why=end.why, note=end.note)
+        job_folder.write_end(self._joined, end.state, end.exit_code, why=end.why, note=end.note)
 
     def _report(self) -> None:
         """The answer, below the user's own output; the page is in the run."""

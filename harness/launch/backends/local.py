@@ -248,20 +248,20 @@ def keep(words: list[str], environment: Mapping[str, str | None], folder: Path, 
 def _with_our_modules(folder: Path) -> Iterator[None]:
     """A Python that is started inside finds our modules: where the user is, others may have their names. What it prints
     to stderr goes into the folder, not to this terminal."""
-    with (folder / "controller_log.err").open("ab") as file:
-        terminal = os.dup(2)
-        os.dup2(file.fileno(), 2)
     place, before = Path.cwd(), os.environ.get("PYTHONPATH")
-    os.chdir(folder)
-    os.environ["PYTHONPATH"] = str(ROOT)
+    terminal = os.dup(2)
     try:
+        with (folder / "controller_log.err").open("ab") as file:
+            os.dup2(file.fileno(), 2)
+        os.chdir(folder)
+        os.environ["PYTHONPATH"] = str(ROOT)
         yield
     finally:
         os.dup2(terminal, 2)
         os.close(terminal)
         os.chdir(place)
         if before is None:
-            del os.environ["PYTHONPATH"]
+            os.environ.pop("PYTHONPATH", None)
         else:
             os.environ["PYTHONPATH"] = before
 

@@ -53,7 +53,7 @@ def only_here(folder: Path) -> str:
     except (OSError, ValueError):  # not on every system
         return ""
     kinds = {len(place): kind for place, kind in mounts if folder.is_relative_to(place)}
-    return "lies in this machine's memory" if kinds[max(kinds)] in _IN_MEMORY else ""
+    return "lies in this machine's memory" if kinds.get(max(kinds, default=0)) in _IN_MEMORY else ""
 
 
 def _what_is_wrong(path: Path, wanted: Wanted) -> str:

@@ -137,10 +137,12 @@ class Supervisor:
         record_start(self.run)
         if not self.reason:
             environ = self._environment()
-            nothing = (
-                subprocess.DEVNULL
-            )  # as in a Slurm job: a shell's own input is for the shell, as the list of a loop
-            self._script = subprocess.Popen(["bash", str(script)], stdin=nothing, env=environ, preexec_fn=_deaf)  # noqa: PLW1509 - one thread
+            self._script = subprocess.Popen(
+                ["bash", str(script)],
+                stdin=subprocess.DEVNULL,  # as in a Slurm job: a shell's input is for the shell, as the list of a loop
+                env=environ,
+                preexec_fn=_deaf,  # noqa: PLW1509 - one thread
+            )
             if self.reason:  # it came before there was a script
                 self._stop_nodes(GRACE_S)
             code = shell_status(processes.wait(self._script))
