@@ -43,7 +43,6 @@ def start_groups(layout: Layout, seed: int) -> None:
         pipeline_model_parallel_size=layout.pp,
         virtual_pipeline_model_parallel_size=layout.vpp if layout.vpp > 1 else None,
         context_parallel_size=layout.cp,
-        expert_model_parallel_size=layout.ep,
         create_gloo_process_groups=False,
     )
     torch.manual_seed(seed)

@@ -24,7 +24,6 @@ from megatron.core.models.gpt.gpt_layer_specs import (
 from megatron.core.tensor_parallel import gather_from_sequence_parallel_region
 from megatron.core.transformer import TransformerConfig
 from megatron.core.transformer.module import MegatronModule
-from megatron.core.transformer.moe import moe_utils
 from megatron.core.transformer.transformer_block import TransformerBlockSubmodules, get_num_layers_to_build
 from torch import Tensor, nn
 
@@ -118,7 +117,6 @@ def transformer_config(
         **_sizes(model),
         **_parallelism(layout),
         **settings.uneven_layers(faults, model.num_hidden_layers, layout.pp),
-        **(_experts(model) if model.num_local_experts > 1 else {}),
         **(RECOMPUTATION if recompute else {}),
         bf16=mixed_precision,
         params_dtype=dtype,
@@ -161,24 +159,11 @@ def _parallelism(layout: Layout) -> dict[str, Any]:
         "pipeline_model_parallel_size": layout.pp,
         "virtual_pipeline_model_parallel_size": layout.vpp if interleaved else None,
         "context_parallel_size": layout.cp,
-        "expert_model_parallel_size": layout.ep,
         "sequence_parallel": layout.sequence_parallel,
         # Only the interleaved schedule can hide its sends and receives. With two stages it must not batch them: a
         # rank's activations and gradients go to the same neighbour, which could not distinguish them.
         "overlap_p2p_comm": interleaved,
         "batch_p2p_comm": not interleaved,
-    }
-
-
-def _experts(model: ModelConfig) -> dict[str, Any]:
-    return {
-        "num_moe_experts": model.num_local_experts,
-        "moe_router_topk": model.num_experts_per_tok,
-        "moe_ffn_hidden_size": model.intermediate_size,
-        "moe_router_load_balancing_type": "aux_loss",
-        "moe_aux_loss_coeff": 1e-2,
-        "moe_token_dispatcher_type": "alltoall",
-        "moe_grouped_gemm": transformer_engine_works(),
     }
 
 
@@ -207,12 +192,8 @@ def _build_chunk(model: ModelConfig, config: TransformerConfig, seq_length: int,
 
 def _layer_spec(config: TransformerConfig, vp_stage: int | None) -> Any:
     if transformer_engine_works():
-        return get_gpt_layer_with_transformer_engine_spec(
-            num_experts=config.num_moe_experts, moe_grouped_gemm=config.moe_grouped_gemm
-        )
-    # Without Transformer Engine the router of megatron-core 0.16.1 uses this name without its definition.
-    vars(moe_utils).setdefault("te_general_gemm", None)
-    layer = get_gpt_layer_local_spec(num_experts=config.num_moe_experts, normalization="RMSNorm")
+        return get_gpt_layer_with_transformer_engine_spec()
+    layer = get_gpt_layer_local_spec(normalization="RMSNorm")
     layer.submodules.self_attention.submodules.core_attention = FusedAttention
     layer.submodules.input_layernorm = ShardableRMSNorm
     layer.submodules.pre_mlp_layernorm = ShardableRMSNorm
@@ -242,29 +223,19 @@ def initialise(chunks: list[GPTModel], seed: int) -> None:
 
 
 def name_in_whole_model(name: str, chunk: GPTModel) -> str:
-    """`name` with the numbers of layer and expert in the whole model instead of in this chunk."""
+    """`name` with the number of the layer in the whole model instead of in this chunk."""
     layer = re.match(r"decoder\.layers\.(\d+)\.", name)
     if layer:
         number = chunk.decoder.layers[int(layer[1])].layer_number
         name = f"layers.{number}.{name[layer.end() :]}"
-    expert = re.search(r"local_experts\.(\d+)\.", name) or re.search(r"(?<=\.weight)(\d+)$", name)
-    if expert:
-        per_rank = chunk.config.num_moe_experts // chunk.config.expert_model_parallel_size
-        number = int(expert[1]) + per_rank * parallel_state.get_expert_model_parallel_rank()
-        # Transformer Engine numbers an expert's weight, the local layers its module: one name for both.
-        name = f"experts.{number}." + name[: expert.start()] + name[expert.end() :]
     if name == "output_layer.weight" and chunk.share_embeddings_and_output_weights:
         return "embedding.word_embeddings.weight"
     return name
 
 
 def _shard_of(name: str, parameter: Tensor, config: TransformerConfig, seed: int) -> Tensor:
-    if name.startswith("experts."):
-        rank: int = parallel_state.get_expert_tensor_parallel_rank()
-        size = parallel_state.get_expert_tensor_parallel_world_size()
-    else:
-        rank = parallel_state.get_tensor_model_parallel_rank()
-        size = parallel_state.get_tensor_model_parallel_world_size()
+    rank: int = parallel_state.get_tensor_model_parallel_rank()
+    size = parallel_state.get_tensor_model_parallel_world_size()
     by_rows, by_columns = (any(part in name for part in parts) for parts in (DIVIDED_BY_ROWS, DIVIDED_BY_COLUMNS))
     dimension = 0 if by_rows else 1 if by_columns else None
     whole_shape = list(parameter.shape)

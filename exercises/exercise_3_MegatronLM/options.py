@@ -23,7 +23,6 @@ class MegatronArguments(TrainingArguments):
     pp: int
     cp: int
     vpp: int
-    ep: int
     global_batch_size: int | None
     data_path: Path | None
 
@@ -35,7 +34,7 @@ class MegatronArguments(TrainingArguments):
 
     def layout(self, world: int) -> Layout:
         """The requested parallel layout, with `world` processes."""
-        return Layout(world=world, tp=self.tp, pp=self.pp, cp=self.cp, vpp=self.vpp, ep=self.ep)
+        return Layout(world=world, tp=self.tp, pp=self.pp, cp=self.cp, vpp=self.vpp)
 
     def batch(self, layout: Layout, model: ModelConfig) -> BatchSizes:
         """The requested batch; by default the usual one."""
@@ -77,7 +76,6 @@ def _declare(parser: argparse.ArgumentParser) -> None:
         ("--pp", "pipeline-parallel size"),
         ("--cp", "context-parallel size"),
         ("--vpp", "model chunks per pipeline rank; > 1 interleaves 1F1B"),
-        ("--ep", "expert-parallel size, for mixture-of-experts models"),
     ):
         group.add_argument(flag, type=positive, default=1, help=meaning)
     group = parser.add_argument_group("iteration")

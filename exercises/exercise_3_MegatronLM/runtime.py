@@ -61,7 +61,6 @@ def install() -> None:
     random = importlib.import_module("megatron.core.tensor_parallel.random")
     random.__dict__["_get_cuda_rng_state"] = lambda *_, **__: torch.get_rng_state()
     random.__dict__["_set_cuda_rng_state"] = lambda state, *_, **__: torch.set_rng_state(state)
-    _redirect_expert_splits()
 
 
 def _on_host(factory: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
@@ -103,16 +102,6 @@ def _redirect_tensor_methods() -> None:
     tensor_class: Any = torch.Tensor
     tensor_class.type = type_as_on_cuda
     tensor_class.cuda = lambda self, *_, **__: self
-
-
-def _redirect_expert_splits() -> None:
-    dispatcher = importlib.import_module("megatron.core.transformer.moe.token_dispatcher")
-
-    def move_to_cpu(tensor: Any, as_numpy: bool = False, **_: object) -> Any:
-        # megatron converts only tensors that come from a GPU, but all-to-all needs its sizes as an array.
-        return tensor.numpy() if as_numpy and torch.is_tensor(tensor) else tensor
-
-    dispatcher.__dict__["maybe_move_tensor_to_cpu"] = move_to_cpu
 
 
 def order_launches() -> None:

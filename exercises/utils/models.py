@@ -27,7 +27,6 @@ _OF_TRANSFORMERS = (
     "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
     "num_key_value_heads", "head_dim", "max_position_embeddings", "rms_norm_eps", "tie_word_embeddings",
 )  # fmt: skip
-_OF_EXPERTS = ("num_local_experts", "num_experts_per_tok")
 
 
 def load_model_config(path: Path) -> ModelConfig:
@@ -50,8 +49,7 @@ def _check_keys(path: Path, prefix: str, content: dict[str, Any], kind: type[Any
 
 
 def hugging_face_config(config: ModelConfig) -> Any:
-    names = _OF_TRANSFORMERS + _OF_EXPERTS * (config.num_local_experts > 1)
-    shape: dict[str, Any] = {name: getattr(config, name) for name in names}
+    shape: dict[str, Any] = {name: getattr(config, name) for name in _OF_TRANSFORMERS}
     if config.architecture != "llama":
         shape["sliding_window"] = None
     # Llama 3 scales rope for long contexts; that changes no shape and no time, and a checkpoint brings

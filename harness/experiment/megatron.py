@@ -42,7 +42,6 @@ class Megatron(Training):
     pp: Count = value("--pp", tag="pp", train="--pp").option(1, "pipeline-parallel size")
     cp: Count = value("--cp", train="--cp").option(1, "context-parallel size")
     vpp: Count = value("--vpp", train="--vpp").option(1, "virtual pipeline stages per rank (interleaved schedule)")
-    ep: Count = value("--ep", train="--ep").option(1, "expert-parallel size (mixture-of-experts models)")
     global_batch_size: Count | None = value(
         "--global-batch-size", tag="gbs", tag_place=BATCH, train="--global-batch-size"
     ).option(None, "samples per iteration over all ranks (default: 128; on CPU 8 micro-batches)")
@@ -78,7 +77,7 @@ class Megatron(Training):
     @property
     def layout(self) -> Layout:
         """How the ranks share the model, once the GPUs per node are known."""
-        sizes = {"tp": self.tp or 1, "pp": self.pp, "cp": self.cp, "vpp": self.vpp, "ep": self.ep}
+        sizes = {"tp": self.tp or 1, "pp": self.pp, "cp": self.cp, "vpp": self.vpp}
         return Layout(self.world_size or 1, **sizes)
 
     @property

@@ -23,7 +23,7 @@ _STRICT = ConfigDict(extra="forbid", defer_build=True, protected_namespaces=())
 
 # Of a checkpoint's config.json: fields that we call the same, and those of some architectures.
 _NEEDED = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "max_position_embeddings")
-_USUAL = {"rms_norm_eps": 1e-5, "tie_word_embeddings": False, "num_local_experts": 1, "num_experts_per_tok": 1}
+_USUAL = {"rms_norm_eps": 1e-5, "tie_word_embeddings": False}
 
 
 def _own_part(name: str) -> str:
@@ -97,6 +97,8 @@ def _from_checkpoint(folder: Path) -> Model:
     safe = re.sub(r"[^A-Za-z0-9._-]+", "-", folder.name).strip("._-")[:96] or "checkpoint"
     try:
         raw = read_bounded_json(config)
+        if "num_local_experts" in raw or "num_experts" in raw:
+            raise RequestError(f"--model: {config} is of a mixture of experts: take a dense model")
         heads = int(raw["num_attention_heads"])
         return Model(
             name=folder.name,

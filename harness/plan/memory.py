@@ -215,14 +215,14 @@ def largest_tensor(w: Workload) -> int:
 
 def of_stage(w: Workload, stage: int, checkpointing: bool, framework: float) -> Peak:
     layout = w.layout
-    dense, experts = megatron_parameters(w.model, layout, stage)
-    state = megatron_state_bytes(dense, experts, layout, bf16=w.bf16)
+    parameters = megatron_parameters(w.model, layout, stage)
+    state = megatron_state_bytes(parameters, layout, bf16=w.bf16)
     shard = state.optimizer / (12 if w.bf16 else 8)
     activations = of_megatron(w.model, w.micro_batch, w.seq_length, layout, bf16=w.bf16, stage=stage)
     return peak_of(
         state,
         activations,
-        theory.buffers_of_megatron(dense + experts, shard, largest_tensor(w) // layout.tp, on_gpu=w.device == "cuda"),
+        theory.buffers_of_megatron(parameters, shard, largest_tensor(w) // layout.tp, on_gpu=w.device == "cuda"),
         checkpointing=checkpointing,
         in_flight=chunks_in_flight(layout.pp, stage, w.micro_batches, layout.vpp),
         gradients_stay=True,

@@ -208,8 +208,6 @@ def _memory_notes(w: Workload, memory: MemoryPlan) -> list[str]:
         notes.append(memory.usual)
     if w.sharding is not None and w.bf16:
         notes.append(in_round_numbers(w))
-    if w.model.num_local_experts > 1:
-        notes.append("a mixture of experts: its activations assume that all experts get as many tokens")
     return notes
 
 

@@ -203,7 +203,7 @@ def _count(w: Workload, message_bytes: float) -> int:
 
 def _messages_of(w: Workload) -> MegatronMessages:
     stages = range(w.layout.pp)
-    parameters = sum(megatron_parameters(w.model, w.layout, stage)[0] for stage in stages) / len(stages)
+    parameters = sum(megatron_parameters(w.model, w.layout, stage) for stage in stages) / len(stages)
     return MegatronMessages(parameters, w.micro_batch, w.seq_length, w.micro_batches, w.bf16, w.checkpointing)
 
 

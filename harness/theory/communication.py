@@ -12,7 +12,7 @@ from harness.common.model.model_config import ModelConfig, Sharding
 
 CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter", "send_recv", "all_to_all"]
 StepPart = Literal["forward", "backward", "optimizer_step"]
-Group = Literal["data", "copy", "copies", "tensor", "context", "expert", "pipeline"]
+Group = Literal["data", "copy", "copies", "tensor", "context", "pipeline"]
 BITS = 8
 
 
@@ -110,8 +110,8 @@ def _of_fsdp(ranks: int, inside: int, gathered: float, reduced: float) -> list[P
 
 @dataclass(frozen=True, slots=True)
 class MegatronMessages:
-    """What Megatron's ranks exchange per iteration depends on it. parameters: of a rank, experts left out, mean
-    over the stages. micro_batch: samples. checkpointing: the forward pass of every layer runs twice."""
+    """What Megatron's ranks exchange per iteration depends on it. parameters: of a rank, mean over the
+    stages. micro_batch: samples. checkpointing: the forward pass of every layer runs twice."""
 
     parameters: float
     micro_batch: int
@@ -132,7 +132,7 @@ def megatron_traffic_per_step(model: ModelConfig, layout: Layout, pieces: Megatr
     float32 gradients and gathers parameters, once. Sources: Korthikanti et al., 2022, section 4.2.2; Narayanan et al.,
     SC 2021, section 3; Grattafiori et al., Llama 3, 2024, section 3.3.2; Megatron-LM, dist_optimizer.md.
     """
-    tp, cp, pp, ep, width = layout.tp, layout.cp, layout.pp, layout.ep, 2 if pieces.bf16 else 4
+    tp, cp, pp, width = layout.tp, layout.cp, layout.pp, 2 if pieces.bf16 else 4
     again, n = pieces.checkpointing, pieces.micro_batches
     layers = model.num_hidden_layers // pp * n  # times that this rank runs a layer forward per iteration
     end = n / pp  # the first stage's embedding, and the last one's output layer
@@ -140,7 +140,6 @@ def megatron_traffic_per_step(model: ModelConfig, layout: Layout, pieces: Megatr
     tokens = pieces.micro_batch * pieces.seq_length
     hidden = tokens / cp * model.hidden_size * width  # of a micro-batch, on the ranks that share its tokens
     keys = tokens * (max(model.num_key_value_heads, tp) / tp) * model.head_dim * width
-    routed = hidden / tp * model.num_experts_per_tok  # to the experts, or back
     rows: list[tuple[Group, int, CollectiveKind, StepPart, float, float]] = [  # with messages, and the bytes of each
         ("tensor", tp, "all_gather", "forward", 2 * layers + end, hidden),
         ("tensor", tp, "reduce_scatter", "forward", 2 * layers + end, hidden),
@@ -150,8 +149,6 @@ def megatron_traffic_per_step(model: ModelConfig, layout: Layout, pieces: Megatr
         ("context", cp, "reduce_scatter", "backward", 2 * layers, keys),
         ("pipeline", pp, "send_recv", "forward", crossed, hidden / tp),
         ("pipeline", pp, "send_recv", "backward", crossed, hidden / tp),
-        ("expert", ep, "all_to_all", "forward", 2 * layers, routed),
-        ("expert", ep, "all_to_all", "backward", 2 * layers * (1 + again), routed),
     ]
     found = [
         PlannedTraffic(kind, part, size, count * each, count, group, hides=group == "pipeline" and layout.vpp > 1)
@@ -176,7 +173,6 @@ def span(group: Group, layout: Layout, hpz: int = 1) -> tuple[int, int]:
         "copies": (hpz, layout.world // hpz),
         "tensor": (1, layout.tp),
         "context": (layout.tp, layout.cp),
-        "expert": (layout.tp, layout.ep),
         "pipeline": (layout.world // layout.pp, layout.pp),
         "data": (layout.tp, layout.dp * layout.cp),
     }

@@ -37,14 +37,7 @@ def flops_per_token(model: ModelConfig, seq_length: int, lora: int | None = None
     counted whole although the mask halves it). A FLOP counter over the real layers counts the same: docs/theory.md."""
     total = model.lora_flops_per_token(seq_length, lora) if lora else model.flops_per_token(seq_length)
     attention = 12.0 * model.num_hidden_layers * model.num_attention_heads * model.head_dim * seq_length
-    return FlopsPerToken(total - attention, attention, 6.0 * active_parameters(model))
-
-
-def active_parameters(model: ModelConfig) -> int:
-    """Parameters that a token meets: all, but of a mixture only the chosen experts'."""
-    expert = 3 * model.hidden_size * model.intermediate_size
-    asleep = model.num_local_experts - model.num_experts_per_tok
-    return model.parameters() - model.num_hidden_layers * asleep * expert
+    return FlopsPerToken(total - attention, attention, 6.0 * model.parameters())
 
 
 class MfuRange(NamedTuple):

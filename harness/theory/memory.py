@@ -65,38 +65,31 @@ def state_bytes(
     )
 
 
-def megatron_state_bytes(dense: int, experts: int, layout: Layout, *, bf16: bool = False) -> StateBytes:
+def megatron_state_bytes(parameters: int, layout: Layout, *, bf16: bool = False) -> StateBytes:
     """State on a rank that holds so many parameters, under Megatron's distributed optimizer.
 
-    experts: those of them that belong to experts; their optimizer is sharded over fewer ranks. Gradients are summed in
-    float32 in a buffer of all the rank's parameters. In float32 the optimizer updates the parameters themselves.
-    Source: Megatron-LM, docs/source/api-guide/dist_optimizer.md (6 + 12/d bytes in bf16, 8 + 8/d in fp32).
+    Gradients are summed in float32 in a buffer of all the rank's parameters. In float32 the optimizer updates the
+    parameters themselves. Source: Megatron-LM, docs/source/api-guide/dist_optimizer.md (6 + 12/d bytes in bf16, 8 + 8/d
+    in fp32).
     """
     ranks = layout.dp * layout.cp
-    of_experts = max(1, ranks * layout.tp // (layout.ep * layout.tp))
     optimizer_width = ADAM_BYTES + (MASTER_BYTES if bf16 else 0)
     return StateBytes(
-        parameters=(2 if bf16 else 4) * (dense + experts),
-        gradients=4 * (dense + experts),
-        optimizer=optimizer_width * (dense / ranks + experts / of_experts),
+        parameters=(2 if bf16 else 4) * parameters,
+        gradients=4 * parameters,
+        optimizer=optimizer_width * (parameters / ranks),
     )
 
 
-def megatron_parameters(model: ModelConfig, layout: Layout, stage: int) -> tuple[int, int]:
-    """(parameters outside of experts, those of experts) that a rank of a pipeline stage holds. Matrices are split over
-    the tensor-parallel ranks, norms and the router are not. The first stage has the embedding, the last one the output
-    and its norm."""
+def megatron_parameters(model: ModelConfig, layout: Layout, stage: int) -> int:
+    """The parameters that a rank of a pipeline stage holds. Matrices are split over the tensor-parallel ranks, norms
+    are not. The first stage has the embedding, the last one the output and its norm."""
     hidden, tp = model.hidden_size, layout.tp
     heads = model.num_attention_heads * model.head_dim // tp
     groups = model.num_key_value_heads * model.head_dim // tp
     feed_forward = 3 * hidden * model.intermediate_size // tp
-    moe = model.num_local_experts > 1
-    layer = 2 * hidden * heads + 2 * hidden * groups + 2 * hidden
-    layer += hidden * model.num_local_experts if moe else feed_forward
-    layers = model.num_hidden_layers // layout.pp
-    dense = layers * layer
+    layer = 2 * hidden * heads + 2 * hidden * groups + 2 * hidden + feed_forward
     first, last = stage == 0, stage == layout.pp - 1
     embedding = model.vocab_size * hidden // tp
     copies = first + last if layout.pp > 1 or not model.tie_word_embeddings else 1
-    dense += copies * embedding + hidden * last
-    return dense, layers * feed_forward * model.num_local_experts // layout.ep if moe else 0
+    return model.num_hidden_layers // layout.pp * layer + copies * embedding + hidden * last

@@ -45,7 +45,7 @@ class Activations:
 def of_transformers(
     model: ModelConfig, tokens: int, *, arithmetic: Arithmetic, parameters: int | None = None
 ) -> Activations:
-    """Activations of `tokens` (micro-batch × sequence) in transformers' Llama, Mistral or Mixtral.
+    """Activations of `tokens` (micro-batch × sequence) in transformers' Llama or Mistral.
 
     A norm keeps its input and the normalised input in float32 or, in bf16, the input in float32 and the normalised one
     in bf16; and its output once, or under autocast as one copy for each matrix that reads it. The rotated queries and
@@ -53,14 +53,13 @@ def of_transformers(
     The loss takes float32 logits: as they are, their log-softmax, and two gradients. parameters: those that autocast
     copies.
     """
-    h, f = model.hidden_size, model.intermediate_size * model.num_experts_per_tok
+    h, f = model.hidden_size, model.intermediate_size
     attention = 2 * (model.num_attention_heads + model.num_key_value_heads) * model.head_dim
     width = 4 if arithmetic == "fp32" else 2
     norm = {"fp32": 12 * h, "bf16": 8 * h, "autocast": 8 * h}[arithmetic]
     casts = 2 * h * 5 if arithmetic == "autocast" else 0  # three matrices read the first norm, two the second
-    dispatched = 2 * width * h * model.num_experts_per_tok if model.num_local_experts > 1 else 0
     statistics = 4 * model.num_attention_heads + 8
-    layer = 2 * norm + casts + width * (attention + 4 * f) + dispatched + statistics
+    layer = 2 * norm + casts + width * (attention + 4 * f) + statistics
     residual = 2 if arithmetic == "bf16" else 4
     vocabulary = model.vocab_size
     return Activations(
@@ -88,14 +87,13 @@ def of_megatron(
     tp, cp = layout.tp, layout.cp
     tokens = micro_batch * seq_length / cp
     width = 2 if bf16 else 4
-    h, f = model.hidden_size, model.intermediate_size * model.num_experts_per_tok
+    h, f = model.hidden_size, model.intermediate_size
     norm = (10 if bf16 else 12) * h / tp
     q = model.num_attention_heads * model.head_dim
     k = max(model.num_key_value_heads, tp) * model.head_dim
     keys = 2 * k * cp if cp > 1 else k
     attention = (q + 2 * k) + 2 * q + keys
-    dispatched = 2 * width * h * model.num_experts_per_tok / tp if model.num_local_experts > 1 else 0
-    layer = 2 * norm + width * (attention + 5 * f) / tp + 4 * model.num_attention_heads / tp + dispatched
+    layer = 2 * norm + width * (attention + 5 * f) / tp + 4 * model.num_attention_heads / tp
     mask = width * seq_length * seq_length / cp if cp > 1 else 0.0
     rotary = 4 * width * model.head_dim * seq_length / cp
     last = stage == layout.pp - 1

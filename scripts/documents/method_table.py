@@ -58,9 +58,9 @@ def methods() -> Iterator[MethodRow]:
         bf16 = sharding.startswith("zero")
         yield MethodRow(name, shards, sent, state_bytes(parameters, RANKS, sharding=sharding, bf16=bf16, hpz=hpz).total)
     for name, shards, layout in _MODEL_PARALLEL:
-        dense, experts = megatron_parameters(MODEL, layout, 0)
-        sent = megatron_traffic_per_step(MODEL, layout, MegatronMessages(dense, 1, SEQUENCE, SAMPLES, bf16=True))
-        yield MethodRow(name, shards, sent, megatron_state_bytes(dense, experts, layout, bf16=True).total)
+        held = megatron_parameters(MODEL, layout, 0)
+        sent = megatron_traffic_per_step(MODEL, layout, MegatronMessages(held, 1, SEQUENCE, SAMPLES, bf16=True))
+        yield MethodRow(name, shards, sent, megatron_state_bytes(held, layout, bf16=True).total)
 
 
 def cells(row: MethodRow) -> list[str]:

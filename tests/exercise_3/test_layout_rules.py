@@ -14,7 +14,7 @@ from harness.common.model.megatron_layout import BatchSizes, Layout, model_misfi
 from harness.common.model.model_config import ModelConfig
 from harness.experiment.model import find_model
 
-MISTRAL, MIXTRAL = (find_model(name)[0] for name in ("mistral-7b", "mixtral-8x7b"))
+MISTRAL = find_model("mistral-7b")[0]
 ODD = replace(MISTRAL, num_attention_heads=12, num_key_value_heads=4, intermediate_size=48, vocab_size=96)
 WORKSHOP = BatchSizes(global_size=128, micro_size=1, seq_length=4096)
 
@@ -28,7 +28,6 @@ WORKSHOP = BatchSizes(global_size=128, micro_size=1, seq_length=4096)
         (Layout(world=8, tp=1, pp=8), MISTRAL),  # more stages than nodes of four
         (Layout(world=8, tp=2, pp=2, vpp=4), MISTRAL),
         (Layout(world=8, tp=2, cp=2), MISTRAL),
-        (Layout(world=8, pp=2, ep=4), MIXTRAL),
     ],
 )
 def test_layouts_of_the_workshop_and_beyond_are_accepted(layout: Layout, model: ModelConfig) -> None:
@@ -69,9 +68,6 @@ def test_layouts_of_the_workshop_and_beyond_are_accepted(layout: Layout, model: 
         ),
         (Layout(4, tp=4), BatchSizes(4, 1, 66), MISTRAL, "--seq-length 66 is not a multiple of 4"),
         (Layout(4, cp=4), BatchSizes(4, 1, 60), MISTRAL, "--seq-length 60 is not a multiple of 8"),
-        (Layout(2, ep=2), WORKSHOP, MISTRAL, "--ep 2 needs a mixture-of-experts model, and mistral-7b is dense"),
-        (Layout(3, ep=3), BatchSizes(3, 1, 64), MIXTRAL, "--ep 3 does not divide the 8 experts of mixtral-8x7b"),
-        (Layout(2, tp=2, ep=2), WORKSHOP, MIXTRAL, "--ep 2 does not divide the 1 data- and context-parallel ranks"),
     ],
 )
 def test_what_does_not_fit_is_refused_with_the_flag_and_the_numbers(

@@ -62,8 +62,6 @@ LAYOUTS: dict[str, tuple[str, int, tuple[object, ...]]] = {
     "recomputed, bf16": ("tiny-mistral", 2, ("--pp", 2, "--mixed-precision", "--activation-checkpointing")),
     "as on the slides: more ranks than key-value heads": ("tiny-mistral", 4, ("--tp", 4)),
     "tensor by pipeline": ("tiny-mistral", 4, ("--tp", 2, "--pp", 2)),
-    "expert parallel": ("tiny-mixtral", 2, ("--ep", 2)),
-    "a mixture, tensor parallel": ("tiny-mixtral", 2, ("--tp", 2)),
     "embeddings that are tied across stages": ("tiny-llama", 2, ("--pp", 2)),
 }
 

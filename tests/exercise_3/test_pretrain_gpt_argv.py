@@ -40,7 +40,6 @@ def one_flag_per_line(words: list[str]) -> str:
     [
         ("mistral-7b-tp4", "mistral-7b", {"tp": 4}),
         ("mistral-7b-n2-tp4-pp2", "mistral-7b", {"nodes": 2, "pp": 2, "activation_checkpointing": True}),
-        ("mixtral-8x7b-n2-tp2-ep4", "mixtral-8x7b", {"nodes": 2, "tp": 2, "ep": 4}),
     ],
 )
 def test_the_arguments_are_the_golden_ones(name: str, model: str, fields: dict[str, object]) -> None:

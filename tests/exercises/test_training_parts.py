@@ -172,7 +172,7 @@ def test_a_full_gpu_is_one_sentence_that_says_what_to_try(capsys: pytest.Capture
 
 BILLIONS = {
     "llama-3.2-1b": 1.24, "llama-3.2-3b": 3.21, "llama-3.1-8b": 8.03, "llama-3.3-70b": 70.6,
-    "mistral-7b": 7.24, "mixtral-8x7b": 46.7,
+    "mistral-7b": 7.24,
 }  # fmt: skip
 
 
@@ -231,12 +231,6 @@ def test_offloaded_activations_change_no_gradient() -> None:
     (usual, none), (offloaded, some) = gradients(False), gradients(True)
     assert none == 0 and some > config.num_hidden_layers
     assert all(torch.equal(a, b) for a, b in zip(usual, offloaded, strict=True))
-
-
-def test_a_mixture_counts_the_chosen_experts_only() -> None:
-    config = load_model_config(ROOT / "configs/models/mixtral-8x7b.yaml")
-    dense = replace(config, num_experts_per_tok=8)
-    assert dense.flops_per_token(1) > 3 * config.flops_per_token(1)
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ _WORDS = {
 }  # fmt: skip
 _VALUES = {
     "--site": ("local", "slurm", "leonardo", "marenostrum5", "traces/site.yaml"),
-    "--model": ("tiny-llama", "mistral-7b", "llama-3.2-1b", "mixtral-8x7b", "traces/model.yaml"),
+    "--model": ("tiny-llama", "mistral-7b", "llama-3.2-1b", "traces/model.yaml"),
     "--fault": tuple(FAULTS), "--time": ("00:10:00", "1-00:00:00", "00:00:01"), "--data": ("traces/data.json",),
     "--script": ("train.py", "traces/data.json"), "--list": ("workshop", "miniatures", "traces/sweep.yaml"),
     "--fail-above": ("5%", "0%", "100%"), "--fail-if": ("step_time > 5%", "mfu < 0.3", "idle >= 1e9 and mfu < 1"),

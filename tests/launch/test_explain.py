@@ -33,7 +33,7 @@ SCRIPTS = {
     "exercise 1 on AMD's GPUs": "-e 1 --site lumi",
     "one nsys for each rank": "-e 1 --site marenostrum5 -- --nsys-per rank --nsys-options full --nic-metrics",
     "by the clock": "-e 1 --site slurm --monitor-hz 5 -- --profiler nsys --capture-delay 5 --capture-duration 9",
-    "Megatron-LM's own script": "-e 3 -n 2 --site leonardo -- --engine megatron-lm --model mixtral-8x7b --ep 2",
+    "Megatron-LM's own script": "-e 3 -n 2 --site leonardo -- --engine megatron-lm",
     "faults and NCCL": "-e 1 -n 2 --site leonardo --no-ib --nccl ALGO=Ring -- --fault pause,every=3,ms=5 --lora",
 }
 

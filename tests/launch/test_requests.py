@@ -171,10 +171,6 @@ REFUSED: list[tuple[list[str] | str, str | list[str]]] = [
     ("-e 1 -g 2 --fsdp --fault small-buckets,kb=8", "--fault small-buckets,kb=8: FSDP has no buckets"),
     ("-e 1 -g 2 --fsdp --activation-offload", "--activation-offload would copy the parameters that FSDP has gathered"),
     ("-e 1 -g 2 --fsdp-hybrid", "--fsdp-hybrid shards inside a node and copies between nodes, and -n/--nodes is 1"),
-    (
-        "-e 1 -g 2 --lora --model tiny-mixtral",
-        "--lora adapts the matrices of dense layers, and tiny-mixtral is a mixture",
-    ),
     ("-e 1 -g 2 --lora-rank 0", "--lora/--lora-rank: got '0', takes a whole number ≥ 1"),
     ("-e 1 -g 2 --bucket-cap-mb nan", "--bucket-cap-mb: got 'nan', takes a number > 0"),
     ("-e 1 -g 2 --mixed-precision fp16", "got 'fp16', takes one of fp32, tf32, bf16, fp8: did you mean"),

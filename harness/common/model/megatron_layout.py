@@ -32,7 +32,6 @@ class Layout:
     pp: int = 1
     cp: int = 1
     vpp: int = 1
-    ep: int = 1
 
     @property
     def model_ranks(self) -> int:
@@ -100,7 +99,7 @@ def layout_misfits(layout: Layout, batch: BatchSizes | None, origin: str = "") -
             f"--tp {layout.tp} × --pp {layout.pp} × --cp {layout.cp} = {layout.model_ranks} does not divide the world "
             f"size {layout.world}{origin}: make it one of {divisors(layout.world)}",
         )
-        return  # without whole replicas there is nothing to divide a batch or experts over
+        return  # without whole replicas there is nothing to divide a batch over
     together = batch.micro_size * layout.dp if batch else 1
     if batch and batch.global_size % together:
         yield Misfit(
@@ -108,13 +107,6 @@ def layout_misfits(layout: Layout, batch: BatchSizes | None, origin: str = "") -
             f"--global-batch-size {batch.global_size} is not a multiple of micro-batch size × data parallel "
             f"size = {batch.micro_size} × {layout.dp} = {together}: "
             f"try {max(together, round(batch.global_size / together) * together)}",
-        )
-    ranks = layout.dp * layout.cp
-    if ranks % layout.ep:
-        yield Misfit(
-            ("ep", "tp", "pp", "cp", "world"),
-            f"--ep {layout.ep} does not divide the {ranks} data- and context-parallel ranks: "
-            f"use one of {divisors(ranks)}",
         )
 
 
@@ -127,10 +119,6 @@ def model_misfits(
     """
     yield from _stage_misfits(layout, batch, model)
     yield from _tensor_misfits(layout, model, pads_vocabulary)
-    if layout.ep > 1 and model.num_local_experts == 1:
-        yield f"--ep {layout.ep} needs a mixture-of-experts model, and {model.name} is dense: drop it"
-    elif model.num_local_experts % layout.ep:
-        yield f"--ep {layout.ep} does not divide the {model.num_local_experts} experts of {model.name}"
     # With context parallelism a rank has one early and one late chunk, so that causal attention is even work.
     chunks = layout.tp * (2 * layout.cp if layout.cp > 1 else 1)
     if batch.seq_length % chunks:

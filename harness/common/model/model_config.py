@@ -40,7 +40,7 @@ class ModelConfig:
 
     name: str
     hub_name: str  # the last part of the name on the hub; it names the run
-    architecture: str  # Hugging Face's model_type: llama, mistral, mixtral
+    architecture: str  # Hugging Face's model_type: llama, mistral
     tiny: bool = False  # made for a machine without GPU: thresholds are scaled down to it
     tiny_twin: str | None = None  # what a machine without GPU trains in its place
     vocab_size: int
@@ -54,8 +54,6 @@ class ModelConfig:
     rope_theta: float
     rms_norm_eps: float
     tie_word_embeddings: bool
-    num_local_experts: int = 1
-    num_experts_per_tok: int = 1
     defaults: ModelDefaults
 
     def parameters(self) -> int:
@@ -68,8 +66,8 @@ class ModelConfig:
 
     def gradients(self, lora: int | None = None) -> list[int]:
         """The numbers in each trained tensor, in the order of the model. lora: rank of the adapters that are trained,
-        two matrices of so many rows or columns beside each of LORA_MODULES; dense models only."""
-        matrices = self._matrices(self.num_local_experts)
+        two matrices of so many rows or columns beside each of LORA_MODULES."""
+        matrices = self._matrices()
         if lora:
             return [lora * size for each in matrices * self.num_hidden_layers for size in reversed(each)]
         norm, embedding = self.hidden_size, self.vocab_size * self.hidden_size
@@ -88,23 +86,22 @@ class ModelConfig:
     def flops_per_token(self, seq_length: int) -> float:
         """Model FLOPs of forward and backward per token: 6·N + 12·L·h·S, attention counted whole.
 
-        N are the weights that multiply a token (of a mixture, the experts chosen), L the layers, h is heads × head
-        size, and S `seq_length`. Source: Chowdhery et al., PaLM, 2022, appendix B.
+        N are the weights that multiply a token, L the layers, h is heads × head size, and S `seq_length`. Source:
+        Chowdhery et al., PaLM, 2022, appendix B.
         """
         attention = self.num_hidden_layers * self.num_attention_heads * self.head_dim * seq_length
         return 6.0 * self._weights_of_a_token() + 12.0 * attention
 
     def _weights_of_a_token(self) -> int:
-        layer = sum(rows * columns for rows, columns in self._matrices(self.num_experts_per_tok))
+        layer = sum(rows * columns for rows, columns in self._matrices())
         return self.num_hidden_layers * layer + self.vocab_size * self.hidden_size
 
-    def _matrices(self, experts: int) -> list[tuple[int, int]]:
-        """The rows and columns of a layer's matrices with `experts` feed-forward networks (1 for a dense model)."""
+    def _matrices(self) -> list[tuple[int, int]]:
+        """The rows and columns of a layer's matrices."""
         hidden, inner = self.hidden_size, self.num_attention_heads * self.head_dim
         keys, wide = self.num_key_value_heads * self.head_dim, self.intermediate_size
-        router = [(self.num_local_experts, hidden)] if self.num_local_experts > 1 else []
         attention = [(inner, hidden), (keys, hidden), (keys, hidden), (hidden, inner)]
-        return attention + router + [(wide, hidden), (wide, hidden), (hidden, wide)] * experts
+        return [*attention, (wide, hidden), (wide, hidden), (hidden, wide)]
 
 
 Sharding = Literal["none", "zero1", "zero2", "zero3", "fsdp"]

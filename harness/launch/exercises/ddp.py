@@ -10,7 +10,7 @@ from harness.common.errors import RequestError, nearest
 from harness.common.paths import expanded
 from harness.experiment.ddp import DDP
 from harness.launch.before.lookup import holds, why_missing
-from harness.launch.exercises.base import CommandPlace, ExercisePlan, LaunchTarget, script_path
+from harness.launch.exercises.base import CommandPlace, ExercisePlan, script_path
 from harness.launch.exercises.training import TrainingLaunch, accelerated_plan
 from harness.site.site import Site
 
@@ -28,15 +28,6 @@ class DDPLaunch(TrainingLaunch[DDP]):
         if own:
             plan.folders[str(script.parent)] = "script"  # with the modules beside it
         return plan
-
-    def misfits(self, experiment: DDP, resolved: DDP | None, target: LaunchTarget) -> Iterator[str]:
-        yield from super().misfits(experiment, resolved, target)
-        model = target.model
-        if experiment.lora is not None and model is not None and model.num_local_experts > 1:
-            yield (
-                f"--lora adapts the matrices of dense layers, and {model.name} is a mixture of experts: "
-                "use a dense --model, such as llama-3.2-1b"
-            )
 
     def with_whole_paths(self, experiment: DDP) -> DDP:
         whole = super().with_whole_paths(experiment)

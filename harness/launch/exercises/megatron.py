@@ -34,7 +34,7 @@ Option = str | int | float | bool | list[int] | None
 _FIXED: dict[str, Option] = {
     "--use-mcore-models": True,
     "--transformer-impl": "transformer_engine",
-    # The architecture that Llama, Mistral and Mixtral share.
+    # The architecture that Llama and Mistral share.
     "--normalization": "RMSNorm",
     "--position-embedding-type": "rope",
     "--swiglu": True,
@@ -112,16 +112,6 @@ def _choices(experiment: Megatron, model: Model, profile: bool, mock_data: bool)
     found: dict[str, Option] = {"--bf16": experiment.in_bf16}
     if experiment.activation_checkpointing:
         found |= {"--recompute-granularity": "full", "--recompute-method": "uniform", "--recompute-num-layers": 1}
-    if model.num_local_experts > 1:
-        found |= {
-            "--num-experts": model.num_local_experts,
-            "--moe-router-topk": model.num_experts_per_tok,
-            "--moe-router-load-balancing-type": "aux_loss",
-            "--moe-aux-loss-coeff": "1e-2",
-            "--moe-token-dispatcher-type": "alltoall",
-            "--moe-grouped-gemm": True,
-            "--expert-model-parallel-size": experiment.ep,
-        }
     if profile:  # every rank: nsys watches a node, and each node has some of them
         window, ranks = experiment.window, list(range(experiment.world_size or 1))
         found |= {"--profile": True, "--profile-step-start": window.start, "--profile-step-end": window.end}
