@@ -360,7 +360,7 @@ def test_copies_that_carry_out_a_collective_communicate(
     assert sent == ([("all_gather", STEPS, whole_ns)] if communicates else sent)
 
 
-def test_a_file_of_another_tool_is_named(tmp_path: Path) -> None:
+def test_what_a_file_of_another_tool_holds_is_named(tmp_path: Path) -> None:
     """As VizTracer writes it: Python's functions, without anything of a device."""
     path = tmp_path / "result.json"
     span = {"ph": "X", "cat": "FEE", "name": "f (t.py:1)", "pid": 1, "tid": 1, "dur": 1}
@@ -368,7 +368,7 @@ def test_a_file_of_another_tool_is_named(tmp_path: Path) -> None:
     path.write_text(json.dumps({"traceEvents": spans, "viztracer_metadata": {"version": "1.1.1"}, "file_info": {}}))
     (summary,) = measure_jobs([path])
     assert answer(summary).first[0].startswith("Do not build on these numbers")
-    assert "the file is VizTracer's: it holds 9 spans (0.0 ms) of 'FEE', which are neither" in answer(summary).first[0]
+    assert "the file holds 9 spans (0.0 ms) of 'FEE', which are neither" in answer(summary).first[0]
 
 
 def test_events_of_an_unknown_category_are_a_devices_only_if_they_name_one(tmp_path: Path) -> None:

@@ -19,7 +19,6 @@ from harness.traces.trace import Identity
 
 _UNIX_NS = 10**18  # a clock that counts from 1970 has a later time since 2001
 _RECORDS_AT_ONCE = 1024
-_WRITERS = {"viztracer_metadata": "VizTracer"}  # other tools that write such files, by a key of theirs
 
 
 class _ProcessGroup(msgspec.Struct):
@@ -47,7 +46,6 @@ class About(msgspec.Struct):
     base_ns: int | None = msgspec.field(name="baseTimeNanoseconds", default=None)
     host: str | None = msgspec.field(name="host_name", default=None)
     whole: bool = True  # False: some of it could not be read
-    writer: str = ""  # a tool that is no profiler of devices
 
     def groups(self) -> dict[str, list[int]]:
         """Global ranks of each named process group."""
@@ -69,7 +67,6 @@ def read_about(header: bytes, footer: bytes) -> About:
             # A bare array of events has no such text.
             whole = whole and not header.strip() and text in (b"}", b"{")
     keys.pop("whole", None)
-    keys["writer"] = next((tool for key, tool in _WRITERS.items() if key in keys), "")
     try:
         return msgspec.structs.replace(msgspec.convert(keys, About, strict=False), whole=whole)
     except msgspec.ValidationError:

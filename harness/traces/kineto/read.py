@@ -60,8 +60,8 @@ _HOST_STANDS_IN = (
     "the file names GPUs and holds neither work of a GPU nor a launch, so the operators of the host are its events"
 )
 _NOTHING = (
-    "the file {writer}holds {what}, which are neither a device's work nor operators of PyTorch: record with "
-    f"torch.profiler, nsys or rocprofv3, as `{PROGRAM} run -- PROGRAM` does"
+    "the file holds {what}, which are neither a device's work nor operators of PyTorch: record with torch.profiler, "
+    f"nsys or rocprofv3, as `{PROGRAM} run -- PROGRAM` does"
 )
 _EMPTY = "the file holds no span of time: nothing ran while the profiler recorded"
 _SAME_NUMBERS = (
@@ -115,8 +115,7 @@ def read_kineto(path: Path, progress: OnProgress) -> Trace:
     if len(events) == 0 and len(ranges) == 0:
         if records.truncated:
             raise TraceError(path, f"{records.truncated}, before any work")
-        writer = about.writer and f"is {about.writer}'s: it "
-        notes.append(_NOTHING.format(writer=writer, what=what_is_there(plan.census)) if plan else _EMPTY)
+        notes.append(_NOTHING.format(what=what_is_there(plan.census)) if plan else _EMPTY)
     first_ns = int(events.start_ns.min()) if len(events) else 0
     return Trace(
         identity=_identity(identity(path, about, gathered.pid, first_ns, _accelerators(gathered, events)), merged),
