@@ -18,7 +18,6 @@ from harness.traces.columns import (
     distinct_count,
     of_several_devices,
     once,
-    repeated,
     sorted_calls,
     sorted_spans,
     sorting_order,
@@ -109,9 +108,7 @@ def read_kineto(path: Path, progress: OnProgress) -> Trace:
     one = merged is None and _processes(gathered) < 2
     launches = (constant(gathered.pid, len(every_call)), every_call.name, every_call.correlation)
     if one and plan is not None and _numbered_twice(*launches, gathered.names.texts):
-        again = repeated(events)
-        if not again.any() or _share_numbers(events.correlation[~again]):
-            notes.append(_SAME_NUMBERS)  # without a plan it was asked before
+        notes.append(_SAME_NUMBERS)  # without a plan it was asked before
     if len(events) == 0 and len(ranges) == 0:
         if records.truncated:
             raise TraceError(path, f"{records.truncated}, before any work")
@@ -148,11 +145,8 @@ def _needs_census(gathered: KeptRecords) -> bool:
 def _numbered_twice(process: I64, name: NDArray[np.integer[Any]], correlation: I64, names: list[str]) -> bool:
     """Whether launches of one process have the same number, as they never have in one recording of it."""
     rows = np.flatnonzero(np.isin(name, _launching(name, names)) & (correlation > 0))
-    return any(_share_numbers(correlation[rows][process[rows] == pid]) for pid in distinct(process[rows]))
-
-
-def _share_numbers(numbers: I64) -> bool:
-    return distinct_count(numbers) < (1 - _SAME) * len(numbers)
+    of_each = (correlation[rows][process[rows] == pid] for pid in distinct(process[rows]))
+    return any(distinct_count(numbers) < (1 - _SAME) * len(numbers) for numbers in of_each)
 
 
 def _launching(name: NDArray[np.integer[Any]], names: list[str]) -> list[int]:
