@@ -49,7 +49,6 @@ SCHEMA = {
         "start INT, end INT, globalId INT, portId INT, metricsListId INT, metricsIdx INT, value REAL"
     ),
     "GPU_METRICS": "timestamp INT, typeId INT, metricId INT, value INT",
-    "MPI_RANKS": "globalTid INT, rank INT",
     "DIAGNOSTIC_EVENT": "timestamp INT, timestampType INT, source INT, severity INT, text TEXT, globalPid INT",
 }  # fmt: skip
 

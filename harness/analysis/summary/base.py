@@ -212,7 +212,7 @@ class TraceSource(SummaryPart, kw_only=True):
     tool_version: str | None = None
     """As recorded."""
     rank: int | None = None
-    """From the trace. nsys: from NCCL's data, the program's range `epoch_E-rank_R` or MPI's ranks. rocprofv3: `RANK` of
+    """From the trace. nsys: from NCCL's data or the program's range `epoch_E-rank_R`. rocprofv3: `RANK` of
     the recorded environment. Else from the file's name; of nsys also from names that differ in one number alone, which
     counts up from 0 (`report.0`, `report.1`). Or from numbers in the names of folders with one trace each (`rank_0`,
     `rank_1`; `node0-gpu0` to `node1-gpu3`), if these are as many as the largest group in the collectives has ranks."""

@@ -173,15 +173,14 @@ def identity(
     payloads: Payloads,
     devices: Devices,
 ) -> Identity:
-    """The export's identity. Rank and world size are from NCCL's payloads; else the rank is from our ranges, MPI or
-    the file's name.
+    """The export's identity. Rank and world size are from NCCL's payloads; else the rank is from our ranges or the
+    file's name.
 
     `own_ranks`: the rank by pid, of the processes whose ranges name it.
     """
     hosts = database.rows("TARGET_INFO_SYSTEM_ENV", "value", only=("name", ["Hostname"]))
     world, world_size = _world(payloads, own_ranks or _rank_of_only(path, processes))
-    of_mpi = ranks_of_mpi(database) if world is None and not own_ranks else {}
-    ranks = payloads.ranks_in(world) or {pid: rank for pid, rank in of_mpi.items() if pid in processes}
+    ranks = payloads.ranks_in(world)
     return Identity(
         source="nsys",
         path=str(path),
@@ -209,15 +208,6 @@ def ranks_in_ranges(ranges: Ranges, texts: list[str]) -> dict[int, int]:
         if (rank := rank_in_range(texts[name])) is not None:
             for pid in distinct(ranges.process[ranges.name == name]):
                 found[pid].add(rank)
-    return {pid: ranks.pop() for pid, ranks in found.items() if len(ranks) == 1}
-
-
-def ranks_of_mpi(database: Database) -> dict[int, int]:
-    """MPI's rank of each process (by pid) in MPI_COMM_WORLD, of reports with `--trace=mpi`."""
-    found: dict[int, set[int]] = defaultdict(set)
-    for thread, rank in database.rows("MPI_RANKS", "globalTid", "rank"):
-        if whole(thread) is not None and (number := whole(rank)) is not None and number >= 0:
-            found[process_of_one(thread)].add(number)
     return {pid: ranks.pop() for pid, ranks in found.items() if len(ranks) == 1}
 
 
