@@ -8,7 +8,7 @@ from functools import cached_property
 from statistics import median
 
 from harness.analysis.expected import expected_metrics
-from harness.analysis.summary import CollectivePhase, MemoryMoment, NcclConnection, RankTraining, Summary
+from harness.analysis.summary import CollectivePhase, MemoryMoment, RankTraining, Summary
 from harness.traces.vocabulary import POINT_TO_POINT, dtype_bytes
 
 Metrics = dict[str, float]
@@ -132,14 +132,6 @@ def part_of_job_time(part: str) -> Callable[[Facts], float | None]:
         return None if job_time is None else sum(x.duration_ns for x in job_time.parts if x.part == part)
 
     return part_ns
-
-
-def nccl_connections(fits: Callable[[NcclConnection], bool]) -> Callable[[Facts], float | None]:
-    def count(facts: Facts) -> float | None:
-        nccl = facts.summary.nccl
-        return sum(row.count for row in nccl.connections if fits(row)) if nccl else None
-
-    return count
 
 
 def message_bytes(facts: Facts) -> float | None:

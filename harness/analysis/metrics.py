@@ -15,7 +15,7 @@ from typing import Literal
 from harness.analysis import metric_values as values
 from harness.analysis.metric_values import MEMORY_OF_PLAN, Facts, Metrics
 from harness.analysis.process.host_calls import CAUSES
-from harness.analysis.summary import CollectivePhase, NcclConnection, Summary
+from harness.analysis.summary import CollectivePhase, Summary
 from harness.analysis.summary.efficiency import POP_FACTORS
 from harness.common.run_folder.job_parts import PARTS
 from harness.traces.vocabulary import POINT_TO_POINT
@@ -57,15 +57,6 @@ class OfKind:
 
 def _word(name: str) -> str:
     return name.replace("-", "_").replace(" ", "_")
-
-
-def _connections(name: str, label: str, meaning: str, fits: Callable[[NcclConnection], bool]) -> Metric:
-    value = values.nccl_connections(fits)
-    return Metric(f"nccl_{name}_connection_count", value, meaning, f"NCCL: connections {label}")
-
-
-def _of(transport: str) -> Callable[[NcclConnection], bool]:
-    return lambda connection: connection.transport.startswith(transport)
 
 
 OF_KIND = (
@@ -297,17 +288,8 @@ _OF_POP = tuple(
     Metric(factor.metric, values.of_part("pop", factor.field), f"`pop.{factor.field}`.", factor.indented("  "), "less")
     for factor in POP_FACTORS
 )
-_OF_NCCL = (
-    _connections("p2p", "from GPU to GPU", "Σ `count` of `nccl.connections` whose transport is `P2P/…`.", _of("P2P")),
-    _connections("shm", "through host memory", "The same of `SHM/…`.", _of("SHM")),
-    _connections("net", "over a network", "The same of `NET/…`.", _of("NET")),
-    _connections("socket", "over sockets", "The same of `NET/Socket`.", _of("NET/Socket")),
-    _connections(
-        "gdrdma", "with GPUDirect RDMA", "Σ `count` of `nccl.connections` with `gdrdma`.", lambda c: bool(c.gdrdma)
-    ),
-)
 # In the order of a comparison's lines and of docs/metrics.md.
-METRICS: tuple[Metric, ...] = (*KEPT, *_OF_JOB_TIME, *_OF_POP, *_OF_NCCL)
+METRICS: tuple[Metric, ...] = (*KEPT, *_OF_JOB_TIME, *_OF_POP)
 
 
 def metrics_by_name(summary: Summary, kept_only: bool = False) -> Metrics:

@@ -165,7 +165,7 @@ def touched(tree: Path) -> set[str]:
 def test_a_metric_a_phase_and_a_cause_of_idle_time_are_one_entry_in_one_file_each(tree: Path, tmp_path: Path) -> None:
     """Then they are in reports, pages, comparisons, conditions and documents."""
     analysis = tree / "harness/analysis"
-    edit(analysis / "metrics.py", "*_OF_NCCL)\n", f"*_OF_NCCL, {METRIC})\n")
+    edit(analysis / "metrics.py", "*_OF_POP)\n", f"*_OF_POP, {METRIC})\n")
     phases, calls = analysis / "process/phases.py", analysis / "process/host_calls.py"
     edit(phases, '    OTHER = 7, "other"\n', '    OTHER = 7, "other"\n    TEA = 8, "tea"\n')
     edit(phases, "_PATTERNS = (\n", '_PATTERNS = (\n    (Phase.TEA, re.compile("^backward$")),\n')

@@ -12,11 +12,9 @@ from shutil import copytree
 
 import pytest
 
-from harness.analysis.metrics import metrics_by_name
 from harness.analysis.summary import Nccl, RecordingVerdict, Summary
 from harness.cli.main import main
 from harness.common.display.printable import printable
-from harness.compare.summaries import compare
 from harness.explain.nccl_transport import between_nodes, inside_a_node
 from harness.measure.nccl_log import MOST_DIFFERENT, LoggedProcess, read_nccl_logs
 from harness.report.tables.catalogue import write_tables
@@ -50,7 +48,6 @@ LOGS: dict[str, dict[str, object]] = {
     "sockets": {
         "between": "sockets (NET/Socket), not InfiniBand: NCCL_IB_DISABLE is set", "networks": [("Socket", 4, ["ib0"])],
         "warnings": [("socketProgress: Connection closed by remote peer node1<42830>", "node2", 1)],
-        "metrics": {"nccl_socket": 4, "nccl_net": 4, "nccl_p2p": 4, "nccl_shm": 0, "nccl_gdrdma": 0},
     },
     "host-memory": {
         "between": None, "inside": "through host memory (SHM/direct): NCCL_P2P_LEVEL is set",
@@ -65,7 +62,6 @@ LOGS: dict[str, dict[str, object]] = {
 @pytest.mark.parametrize("name", LOGS)
 def test_a_log_tells_the_transport_of_each_group_and_why(name: str) -> None:
     n = logs(name)
-    found = metrics_by_name(Summary(nccl=n))
     shown = {
         "versions": n.versions,
         "processes": n.processes,
@@ -75,7 +71,6 @@ def test_a_log_tells_the_transport_of_each_group_and_why(name: str) -> None:
         "networks": [(network.name, network.processes, network.network_devices) for network in n.networks],
         "variables": {v.name: v.values for v in n.variables},
         "warnings": [(w.text, w.host, w.count) for w in n.warnings],
-        "metrics": {x.removesuffix("_connection_count"): found[x] for x in found if x.endswith("_connection_count")},
     }
     assert {what: shown[what] for what in LOGS[name]} == LOGS[name]
     assert "10.9" not in n.model_dump_json(), "no address"
@@ -215,8 +210,6 @@ def test_a_run_with_a_log_tells_it_in_terminal_page_and_files(
     assert stored.nccl == logs("sockets")
     write_tables([stored], tmp_path / "csv")
     assert "P2P/CUMEM" in (tmp_path / "csv" / "nccl_connections.csv").read_text()
-    changes = compare(Summary(nccl=logs("infiniband")), stored, ("a", "b")).changes
-    assert [(row.a, row.b) for row in changes if row.name == "nccl_gdrdma_connection_count"] == [(4, 0)]
 
 
 def test_exercise_0_tells_it_below_its_own_tables(
