@@ -65,7 +65,7 @@ def label(real: int, ranks: int) -> Problem:
 def leaf(real: Sequence[RankPart], world: int, ranks: range, output: Path) -> None:
     """The work of one task of the first array, with copies in place of measured files."""
     chunks = (ranks[at : at + AT_ONCE] for at in range(0, len(ranks), AT_ONCE))
-    merges = [merge_of_parts(replicated(real, some, world), file_count=len(some)) for some in chunks]
+    merges = [merge_of_parts(replicated(real, some, world)) for some in chunks]
     write_merge(output, join_partial_merges(merges))
 
 

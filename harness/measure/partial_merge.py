@@ -34,12 +34,11 @@ Origin = tuple[str, int]  # the run's directory and 0; outside of a run the fold
 @dataclass(frozen=True)
 class PartialMerge:
     """What was merged so far. jobs: the ranks by where they come from; loose: processes that may be no rank, or of any
-    job; files: how many traces were measured or found broken."""
+    job."""
 
     jobs: dict[Origin, JobMerge] = field(default_factory=dict)
     loose: list[RankPart] = field(default_factory=list)
     broken: list[Problem] = field(default_factory=list)
-    files: int = 0
 
 
 def measure_merge(
@@ -50,12 +49,12 @@ def measure_merge(
     for at in range(0, len(files), AT_ONCE):
         some = files[at : at + AT_ONCE]
         read = measure_files(some, window, workers)
-        merges.append(merge_of_parts(read.parts, read.broken, len(some)))
+        merges.append(merge_of_parts(read.parts, read.broken))
         progress(at + len(some), len(files))
     return join_partial_merges(merges)
 
 
-def merge_of_parts(parts: Sequence[RankPart], broken: Sequence[Problem] = (), file_count: int = 0) -> PartialMerge:
+def merge_of_parts(parts: Sequence[RankPart], broken: Sequence[Problem] = ()) -> PartialMerge:
     """The parts of some traces, reduced."""
     ranks: dict[Origin, list[RankPart]] = {}
     loose: list[RankPart] = []
@@ -63,9 +62,7 @@ def merge_of_parts(parts: Sequence[RankPart], broken: Sequence[Problem] = (), fi
         origin = _origin(part)
         (loose if origin is None else ranks.setdefault(origin, [])).append(part)
     with _without_collector():
-        return PartialMerge(
-            {origin: merge_parts(own) for origin, own in ranks.items()}, loose, list(broken), file_count
-        )
+        return PartialMerge({origin: merge_parts(own) for origin, own in ranks.items()}, loose, list(broken))
 
 
 def _origin(part: RankPart) -> Origin | None:
@@ -89,7 +86,6 @@ def join_partial_merges(merges: Sequence[PartialMerge]) -> PartialMerge:
             {origin: join_merges(own) if len(own) > 1 else own[0] for origin, own in several.items()},
             [part for merge in merges for part in merge.loose],
             [problem for merge in merges for problem in merge.broken],
-            sum(merge.files for merge in merges),
         )
 
 

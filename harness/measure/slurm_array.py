@@ -130,7 +130,7 @@ def measure_leaf(files: Sequence[Path], window: str, output: Path, reduced: bool
         merge = measure_merge(files, Window(window))
     else:
         read = measure_files(files, Window(window))
-        merge = PartialMerge(loose=read.parts, broken=read.broken, files=len(files))
+        merge = PartialMerge(loose=read.parts, broken=read.broken)
     write_merge(output, merge)
 
 
@@ -144,8 +144,6 @@ def join_files(inputs: Sequence[Path], output: Path) -> None:
 
 def submit(executor: Executor, work: Callable[..., None], tasks: Sequence[tuple[Any, ...]]) -> Sequence[ArrayJob]:
     """A task of `work` for each tuple of arguments. Raises WorkError: nothing was submitted."""
-    if not tasks:
-        return []
     try:
         return executor.map_array(work, *zip(*tasks, strict=True))
     except FileNotFoundError as error:
