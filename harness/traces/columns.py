@@ -199,11 +199,11 @@ def of_several_devices(process: I64, context: I64, device: AnyColumn) -> str | N
     """A sentence if work of one context, which is a process's on one device, is on several."""
     rows = np.flatnonzero(context > 0)
     pairs = distinct_columns([process[rows], context[rows], device[rows]])[0].T.tolist()
-    for pid, number, _ in pairs:
-        on = [each for *of, each in pairs if of == [pid, number]]
-        if len(on) > 1:
-            return CONTEXT.format(context=number, devices=" and ".join(map(str, on)))
-    return None
+    devices: dict[tuple[int, int], list[int]] = {}
+    for pid, number, each in pairs:
+        devices.setdefault((pid, number), []).append(each)
+    number, on = next(((number, on) for (_, number), on in devices.items() if len(on) > 1), (0, []))
+    return CONTEXT.format(context=number, devices=" and ".join(map(str, on))) if on else None
 
 
 def sorted_calls(calls: Calls) -> Calls:
