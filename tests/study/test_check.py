@@ -331,22 +331,6 @@ def test_the_training_starts_in_the_folder_where_the_command_was_typed(
     untouched(project, tmp_path / "runs")
 
 
-def test_a_revision_is_built_once_and_a_build_that_fails_gives_its_last_line_and_its_log(
-    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, say: Say
-) -> None:
-    def was_built_once(run: Run) -> None:
-        assert (folder_of(run) / "built").read_text() == "x\n"
-
-    made = stand_in_by_file(monkeypatch, was_built_once)
-    script = "echo x >> built; test $(cat speed.txt) -lt 110 || { echo too slow; exit 7; }"
-    build = ["--build", f"bash -c {shlex.quote(script)}"]
-    assert say("check", "--rev", "main~2", "main~1", LAUNCH, *build).code == 0 and len(made) == 8
-    said = say("check", "--rev", "main~2", "main", LAUNCH, *build)
-    found = re.search(r"\(c2\): its build failed with exit status 7, its last line: too slow \((.*\.log)\)", said.err)
-    assert said.code == 3 and found and Path(found[1]).read_text().endswith("too slow\n")
-    untouched(project, tmp_path / "runs")
-
-
 @pytest.mark.long  # a minute: it trains until it is interrupted, and then again
 def test_ctrl_c_while_it_trains_removes_the_worktrees_and_says_how_to_go_on(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, say: Say

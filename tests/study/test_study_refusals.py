@@ -48,7 +48,6 @@ CHECK: list[tuple[list[str], str]] = [
     (["local-91", "local-92", "--fail-above", "0%"], "not '0%'"),
     (["local-91", "local-92", "--fail-above", "101%"], "not '101%'"),
     (["local-91", "local-92", "--runs", "8"], "--runs is for launches in quotes"),
-    (["local-91", "local-92", "--build", "make"], "--build is for --rev, as in"),
     (["local-91"], "check: B is missing (slurm.sh help check)"),
     ([], "A is missing (slurm.sh help check)"),
     (["-e", "1", "-e", "1"], "put each launch into quotes"),
@@ -71,9 +70,6 @@ CHECK: list[tuple[list[str], str]] = [
     ([*REV.split(), "-e 1"], "--rev takes a training of your own"),
     ([*REV.split(), "run -- 'x"], "is no command line"),
     ([*REV.split(), "run -g 1 -- '{}/train.py'"], "is a file of your working tree, the same for each revision: give i"),
-    ([*REV.split(), LAUNCH, "--build", "mkae all"], "--build: there is no program mkae on PATH"),
-    ([*REV.split(), LAUNCH, "--build", "a 'b"], '--build "a \'b": No closing quotation'),
-    ([*REV.split(), LAUNCH, "--build", ""], "--build takes a command"),
     ([*REV.split(), LAUNCH, "--junit", "no/x.xml"], "--junit no/x.xml: there is no folder no"),
     ([*REV.split(), LAUNCH, "--markdown", "."], "--markdown .: is a folder"),
 ]

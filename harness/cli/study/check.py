@@ -36,7 +36,7 @@ EXITS = [
     ("0", "B is the same or better"),
     ("1", "B is worse"),
     ("2", "wrong request"),
-    ("3", "cannot tell, not comparable, or its runs failed, or a build"),
+    ("3", "cannot tell, not comparable, or its runs failed"),
 ]
 EXAMPLES = [
     ("check '-e 1' '-e 1 -- --micro-batch-size 4'", "four runs of each, alternating"),
@@ -107,9 +107,6 @@ def command(
         tuple[str, str] | None,
         typer.Option(metavar="A B", help="two revisions of the git repository here, for one launch of your own"),
     ] = None,
-    build: Annotated[
-        str | None, typer.Option(metavar="COMMAND", help="build each revision with it before its runs, without a shell")
-    ] = None,
     fail_above: Annotated[str, typer.Option(metavar="P%", help="how much worse B may be")] = USUAL_SHARE,
     metric: Annotated[str | None, typer.Option(metavar="NAME", help="the number to judge [step_time]")] = None,
     runs: Annotated[
@@ -129,9 +126,9 @@ def command(
     question = Question(_share(fail_above), metric)
     documents = Documents(markdown, junit)
     documents.refuse_wrong()
-    given = (("--build", build), ("--fail-above", fail_above * (fail_above != USUAL_SHARE)), ("--metric", metric))
+    given = (("--fail-above", fail_above * (fail_above != USUAL_SHARE)), ("--metric", metric))
     options = [word for flag, value in given if value for word in (flag, value)]
-    asked = CheckRequest(question, runs, resume, build, options)
+    asked = CheckRequest(question, runs, resume, options)
     checked = _of_two(a, b, asked) if rev is None else _of_revisions(rev, _one_launch(a, b), asked)
     lines = list(lines_of(checked, columns(WIDTH)))
     documents.write(checked, lines)
@@ -161,8 +158,6 @@ def _of_revisions(rev: tuple[str, str], words: list[str], request: CheckRequest)
 
 
 def _of_two(a: str | None, b: str | None, request: CheckRequest) -> Checked:
-    if request.build is not None:
-        raise RequestError(f"--build is for --rev, as in {EXAMPLE_REV}")
     if a is None or b is None:
         raise RequestError(f"check: {'A' if a is None else 'B'} is missing ({PROGRAM} help check)")
     launches = [re.match(rf"(bash )?{re.escape(PROGRAM)} ", word) is not None for word in (a, b)]

@@ -28,7 +28,6 @@ from harness.study.check.revisions import (
     Repository,
     Revision,
     Worktrees,
-    build_words,
     in_folder,
     repository_of,
     require_relative,
@@ -46,13 +45,12 @@ Arms = tuple[series.CheckArm, series.CheckArm]
 
 
 class CheckRequest(NamedTuple):
-    """What is asked besides A and B. runs: of each; None: as usual. build: as typed. options: the flags to repeat in a
-    command that continues it."""
+    """What is asked besides A and B. runs: of each; None: as usual. options: the flags to repeat in a command that
+    continues it."""
 
     question: Question
     runs: int | None
     resume: str | None
-    build: str | None
     options: list[str]
 
 
@@ -152,16 +150,15 @@ class RevisionArms(NamedTuple):
 
 def check_revisions(revisions: tuple[str, str], words: Sequence[str], request: CheckRequest) -> RevisionArms:
     """The training in both revisions, judged. words: of the command that starts it.
-    Raises RequestError: a revision is not there. WorkError: one cannot be built, or its runs fail."""
+    Raises RequestError: a revision is not there. WorkError: one cannot be checked out, or its runs fail."""
     base = launch(words)
     repository = repository_of(Path.cwd())
     require_relative(base, repository)
-    build = build_words(request.build)
     a, b = (revision_of(repository, text) for text in revisions)
     _say_uncommitted(repository)
     name = known_series(request.resume) if request.resume else series.new_series()
     each = request.runs or USUAL_RUNS
-    with worktrees(name, repository, build) as trees:
+    with worktrees(name, repository) as trees:
         launches = _launches(base, trees, (a, b))
         tasks = checked_tasks(launches, each)
         print(f"A: {a}\nB: {b}", file=sys.stderr)
@@ -188,12 +185,12 @@ def _say_uncommitted(repository: Repository) -> None:
 
 
 def _measured(trees: Worktrees, revisions: Pair, name: str, tasks: list[SeriesTask], again: str) -> Arms:
-    """The runs of both revisions, of which only those that miss runs are built.
-    Raises WorkError: one cannot be built, its runs fail, or they executed other code."""
+    """The runs of both revisions, of which only those that miss runs are checked out.
+    Raises WorkError: one cannot be checked out, its runs fail, or they executed other code."""
     of_arm = dict(zip(series.ARMS, revisions, strict=True))
     for arm in dict.fromkeys(task.point.key for task in check_plan(name, tasks).to_make):
         if not trees.is_there(of_arm[arm]):
-            print(f"{arm.upper()}: checking out{' and building' * bool(trees.build)} {of_arm[arm]}", file=sys.stderr)
+            print(f"{arm.upper()}: checking out {of_arm[arm]}", file=sys.stderr)
             trees.make(of_arm[arm])
     try:
         outcome = made(name, tasks, again)

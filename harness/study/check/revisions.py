@@ -1,4 +1,4 @@
-"""Revisions of the user's repository: found by name, each checked out in a worktree of its own, built, and removed.
+"""Revisions of the user's repository: found by name, each checked out in a worktree of its own, and removed.
 
 The user's working tree, index and branches stay as they are. A worktree lies beside the runs, where the nodes of a
 cluster see it, below a folder that one process locks: what a killed process left there, the next one removes.
@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import shutil
 import signal
-import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,10 +19,9 @@ from harness.common.display.printable import printable
 from harness.common.errors import RequestError, WorkError, nearest
 from harness.common.paths import COMMAND, expanded
 from harness.common.run_folder.run_files import LINES
-from harness.common.system.bounded_read import read_end
 from harness.common.system.programs import NOT_THERE, ProgramOutput, ask
 from harness.experiment.exercises import OwnTraining
-from harness.run import Run, disk_error
+from harness.run import Run
 from harness.study.check.series import ArmLaunch
 from harness.study.series.folder import driving, holder_is_gone, series_root
 
@@ -108,28 +105,11 @@ def uncommitted(repository: Repository) -> int:
     return len(git(repository.top, "status", "--porcelain", "--untracked-files=no").out.splitlines())
 
 
-def build_words(text: str | None) -> list[str]:
-    """The words of `--build`; none if it is not given.
-    Raises RequestError: they are no command, or its program is not there."""
-    if text is None:
-        return []
-    try:
-        words = shlex.split(text)
-    except ValueError as error:
-        raise RequestError(f"--build {text!r}: {error}, so it is no command") from None
-    if not words:
-        raise RequestError("--build takes a command, as in --build 'make -j4', and got an empty one")
-    if "/" not in words[0] and shutil.which(words[0]) is None:
-        several = ": several commands are one of bash, as in --build \"bash -c 'cd x && make'\"" * (words[0] == "cd")
-        raise RequestError(f"--build: there is no program {printable(words[0])} on PATH{several}")
-    return words
-
-
 class Worktrees:
-    """The worktrees of one series, each made and built when it is first needed; see `worktrees`."""
+    """The worktrees of one series, each made when it is first needed; see `worktrees`."""
 
-    def __init__(self, folder: Path, repository: Repository, build: Sequence[str]) -> None:
-        self.folder, self.repository, self.build = folder, repository, build
+    def __init__(self, folder: Path, repository: Repository) -> None:
+        self.folder, self.repository = folder, repository
         self._ready: set[str] = set()
 
     def start_in(self, revision: Revision) -> Path:
@@ -141,8 +121,7 @@ class Worktrees:
         return revision.commit in self._ready
 
     def make(self, revision: Revision) -> None:
-        """Check the revision out and build it.
-        Raises WorkError: git cannot, it lacks the folder, or its build failed."""
+        """Check the revision out. Raises WorkError: git cannot, or it lacks the folder."""
         place = self._top(revision)
         words = ["worktree", "add", "--quiet", "--detach", str(place), revision.commit]
         made = git(self.repository.top, *words, limit_s=_CHECKOUT_S)
@@ -151,26 +130,10 @@ class Worktrees:
         if not self.start_in(revision).is_dir():
             inside = self.repository.inside
             raise WorkError(f"{revision} has no folder {inside}, and a training starts where this was typed")
-        if self.build:
-            self._build(revision)
         self._ready.add(revision.commit)
 
     def _top(self, revision: Revision) -> Path:
         return self.folder / revision.commit[:12]
-
-    def _build(self, revision: Revision) -> None:
-        log = self.folder / f"build-{revision.commit[:12]}.log"
-        try:
-            with log.open("wb") as file:
-                code = _ended(self.build, self.start_in(revision), file.fileno())
-        except OSError as error:
-            if error.filename == str(log):
-                raise disk_error(log, error) from None
-            raise WorkError(f"{revision}: its build cannot be started ({error.strerror})") from None
-        if code:
-            last = printable(read_end(log, 1 << 12).decode(errors="replace").strip().rpartition("\n")[2])
-            said = f", its last line: {last}" if last else ""
-            raise WorkError(f"{revision}: its build failed with exit status {code}{said} ({log})")
 
     def wrong_code(self, revision: Revision, runs: Sequence[Run]) -> str:
         """A sentence if runs of the revision executed files of the user's working tree in place of its own, as those of
@@ -200,26 +163,6 @@ def _executed(run: Run) -> Iterator[Path]:
                     yield from (Path(caller[0]) for caller in told.get("callers", []))
 
 
-def _ended(argv: Sequence[str], folder: Path, descriptor: int) -> int:
-    """The exit status of a command without input; what it started ends with it if we are interrupted."""
-    process = subprocess.Popen(
-        argv,
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        stdout=descriptor,
-        stderr=subprocess.STDOUT,
-        env=without_git_place(),
-        start_new_session=True,
-    )
-    try:
-        return process.wait()
-    finally:
-        if process.poll() is None:
-            with suppress(OSError):  # it ended meanwhile
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-
-
 def require_relative(launch: ArmLaunch, repository: Repository) -> None:
     """Raises RequestError: it is no training of the user's own, or it names its script by a path in the working tree,
     which would be the same for each revision."""
@@ -241,7 +184,7 @@ def in_folder(launch: ArmLaunch, folder: Path) -> ArmLaunch:
 
 
 @contextmanager
-def worktrees(series: str, repository: Repository, build: Sequence[str]) -> Iterator[Worktrees]:
+def worktrees(series: str, repository: Repository) -> Iterator[Worktrees]:
     """The worktrees of a series, removed at the end: also after an error, Ctrl-C, SIGTERM and SIGHUP, which both raise
     KeyboardInterrupt as Ctrl-C does. Raises WorkError: another process has them, or they cannot be written."""
     with _ending_properly(), driving(f"{series}{_SUFFIX}") as place:
@@ -249,7 +192,7 @@ def worktrees(series: str, repository: Repository, build: Sequence[str]) -> Iter
         _remove_abandoned(series)
         try:
             _remove_all(folder)
-            yield Worktrees(folder, repository, build)
+            yield Worktrees(folder, repository)
         finally:
             with _undisturbed():
                 _remove_all(folder)
