@@ -25,7 +25,6 @@ Floats = npt.NDArray[np.float32]
 _VALUE = np.zeros(256, np.int16)  # of a character
 _VALUE[np.frombuffer(DIGITS.encode(), np.uint8)] = np.arange(len(DIGITS))
 _US: Floats = np.exp(np.arange(len(DIGITS) ** 2) / STEPS_PER_E).astype(np.float32)
-BEATS = 30  # of a rank, whose phases are kept
 LINES = 128  # of a node, whose samples are kept
 RATE_S = 30.0  # samples and tokens are counted over at least so long
 FIRST_S = 30.0  # without progress, of a rank whose steps are not known yet
@@ -136,7 +135,6 @@ class RankHistory:
     beat_ns: int = 0
     code_line: ProgramLine | None = None
     gone: Gone | None = None
-    phases: str = ""
     history: History = field(default_factory=History)
     recent_us: float | None = None
     recent_own_us: float | None = None
@@ -174,7 +172,6 @@ class RankHistory:
     def takes(self, beat: Beat, unix_ns: int) -> None:
         """Take what a beat says of now."""
         self.beat, self.beat_ns = beat, unix_ns
-        self.phases = (self.phases + beat.phase)[-BEATS:]
 
     def learn(self, beats: Sequence[Beat]) -> None:
         """Take the steps that ended before these beats."""

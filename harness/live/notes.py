@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -11,21 +9,18 @@ import numpy as np
 from harness.analysis.pace import changes
 from harness.analysis.pace_evidence import evidence
 from harness.analysis.slowest_rank import slowest
-from harness.common.display.format import percent, span
-from harness.common.display.text import clock, ranks_named
+from harness.common.display.format import span
+from harness.common.display.text import clock
 from harness.common.paths import PROGRAM
-from harness.common.run_folder.heartbeats import PERIOD_S
 from harness.explain.pace import change_sentence, returns, slowest_sentence, worth_telling
 from harness.heartbeats.bad_loss import earliest
 from harness.heartbeats.dead import first_death
 from harness.heartbeats.hang import read_hang
-from harness.heartbeats.model import BEATS, Live, aligned
+from harness.heartbeats.model import Live, aligned
 from harness.heartbeats.silent_nodes import SilentNode, who_is_silent
 from harness.heartbeats.time_limit import Note, time_limit
 
-LEAST_BEATS = 20  # of all ranks, before their phases say anything
 MOST_LINES = 8  # of ranks, as evidence
-DATA_SHARE = 0.15  # of the beats, in which ranks wait for data
 
 
 def notes(live: Live) -> list[Note]:
@@ -106,51 +101,5 @@ def pace(live: Live) -> Iterator[Note]:
         yield Note("slowest", ranks, sentence, "", command)
 
 
-def waits_for_data(live: Live) -> Iterator[Note]:
-    """All ranks, or some more than the others, are often in the phase of data loading."""
-    looks = {rank.rank: rank.phases for rank in live.training if rank.phases}
-    beats, found = sum(map(len, looks.values())), sum(phases.count("d") for phases in looks.values())
-    if beats < LEAST_BEATS or not found:
-        return
-    shares = {rank: phases.count("d") / len(phases) for rank, phases in looks.items()}
-    share, more = found / beats, _more_than_others(looks, found / beats)
-    worst = max(more or shares, key=lambda rank: shares[rank])
-    if more:
-        sentence = f"{ranks_named(more).capitalize()} of {len(looks):,} wait{'s' * (len(more) == 1)} for data"
-        often = f"in {percent(sum(shares[rank] for rank in more) / len(more))} of the time"
-    elif share >= DATA_SHARE:
-        sentence, often = "The training waits for data", f"in {percent(share)} of the time"
-    else:
-        return
-    yield Note(
-        "data",
-        tuple(sorted(more or (rank for rank, own in shares.items() if own >= DATA_SHARE))),
-        f"{sentence} {often}.",
-        f"one look each {PERIOD_S:g} s: rank {worst} was loading data in {looks[worst].count('d')} of "
-        f"{len(looks[worst])}, all ranks in {found:,} of {beats:,}{_at(live, 'data')}",
-        f"{PROGRAM} capture start {live.job_id} --steps 5",
-    )
-
-
-def _more_than_others(looks: dict[int, str], share: float) -> list[int]:
-    """The ranks that load data so often that chance does not explain it, not even among a thousand ranks."""
-    least = max(2 * DATA_SHARE, share + 5 * math.sqrt(share * (1 - share) / BEATS))
-    return [rank for rank, phases in looks.items() if len(phases) == BEATS and phases.count("d") >= least * BEATS]
-
-
-def _at(live: Live, phase: str) -> str:
-    """The line in which most of the ranks in this phase are, as the end of a sentence."""
-    places = Counter(rank.code_line for rank in live.training if rank.phase == phase and rank.code_line is not None)
-    return "".join(f", at {place.short}" for place, _ in places.most_common(1))
-
-
 # The most urgent first.
-SOURCES: list[Callable[[Live], Iterator[Note]]] = [
-    stuck,
-    failed,
-    nonfinite_loss,
-    silent_nodes,
-    time_limit,
-    pace,
-    waits_for_data,
-]
+SOURCES: list[Callable[[Live], Iterator[Note]]] = [stuck, failed, nonfinite_loss, silent_nodes, time_limit, pace]

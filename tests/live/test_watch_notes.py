@@ -22,12 +22,6 @@ def node(tmp_path: Path) -> NodeWriter:
     return NodeWriter(tmp_path, "n0", range(4))
 
 
-def phases(node: NodeWriter, *letters: str) -> None:
-    """A beat for each of these texts, which have a letter for each rank."""
-    for step, each in enumerate(letters):
-        node.beats(*(beat(rank, step, phase=letter, slot=2) for rank, letter in enumerate(each)))
-
-
 def read(node: NodeWriter, later_s: float = 1) -> Live:
     return Reader(node.path.parents[1], "4711", now_ns=lambda: node.now_ns + round(later_s * S)).read()
 
@@ -37,23 +31,6 @@ def test_nothing_is_said_of_a_healthy_run(node: NodeWriter) -> None:
     live = read(node)
     live.deadline_ns = live.now_ns + 3600 * S
     assert notes(live) == []
-
-
-def test_ranks_that_wait_for_data(node: NodeWriter) -> None:
-    phases(node, *["ffff", "fdff"] * 10)
-    assert "data" not in told(read(node)), "an eighth of all looks"
-    phases(node, *["dddd", "ffff"] * 10)
-    (found,) = notes(read(node))
-    assert (found.kind, found.ranks) == ("data", (0, 1, 2, 3))
-    assert found.sentence == "The training waits for data in 37.5 % of the time."
-    assert found.command == "slurm.sh capture start 4711 --steps 5"
-
-
-def test_one_rank_that_waits_for_data_more_than_the_others(node: NodeWriter) -> None:
-    phases(node, *["ffff", "ffdf"] * 20)
-    (found,) = notes(read(node))
-    assert (found.ranks, found.sentence) == ((2,), "Rank 2 of 4 waits for data in 50.0 % of the time.")
-    assert "rank 2 was loading data in 15 of 30, all ranks in 15 of 120, at data.py:7 __getitem__" in found.evidence
 
 
 def test_a_loss_that_is_not_finite(node: NodeWriter) -> None:
