@@ -7,22 +7,17 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from harness.analysis.labels import are_cpus
 from harness.analysis.process.phases import Phase, phase_of_name
 from harness.analysis.process.steps import by_periodicity
 from harness.analysis.summary import LongMessage, Summary, Traffic
 from harness.common.display.format import amount, duration, per_step, percent, rate
 from harness.common.model.alpha_beta import bus_factor
-from harness.common.paths import PROGRAM
-from harness.theory.devices import host_link
 from harness.traces.python_functions import Owner, owner_of
 
 FEW = 3  # messages of a step, or of a recording without steps, that are told as single ones
 MOST = 0.5  # of the exposed communication: from here a message is most of it
 SMALL = 1 << 16  # bytes: a message of less takes about as long as an empty one, so it has no rate
 LARGE = 1 << 20  # bytes: of less the time is latency
-_MUCH_BELOW = 0.25  # of the slowest link between the devices; NCCL reaches 0.7 to 0.9 of it (docs/development/gpu.md)
-_FULL_RATE = 1 << 24  # bytes, from which a message reaches its link's rate
 _NO_WAITING = 0.05  # of the messages' time, up to which all of it is called transfer
 _WAITING = 0.5  # of the messages' time, from which waiting is the matter
 _LEAST_TOLD = 0.1  # of the collectives' time: less waiting is not told
@@ -167,11 +162,9 @@ def _place(long_message: LongMessage) -> str:
 
 
 def why_single(s: Summary) -> str:
-    """Of a single message: whether its ranks came together, and how far its rate is below the link's; else empty."""
+    """Of a single message: whether its ranks came together; else empty."""
     found = largest(s)
-    if found is None or not found.is_single:
-        return ""
-    return " ".join(filter(None, (_arrival(found), _far_below(s, found))))
+    return "" if found is None or not found.is_single else _arrival(found)
 
 
 def _arrival(largest_message: LargestMessage) -> str:
@@ -185,22 +178,6 @@ def _arrival(largest_message: LargestMessage) -> str:
     if largest_message.waiting > _NO_WAITING:
         return f"{together}: {percent(largest_message.waiting)} of {its} time is waiting, the rest is transfer."
     return f"{together}, so {its} time is transfer and not waiting."
-
-
-def _far_below(s: Summary, largest_message: LargestMessage) -> str:
-    """Its rate beside that of the devices' link to their host, which is the slowest one inside a node."""
-    link, reached = host_link(next((d.name for d in s.devices if d.name), None)), largest_message.bus_gb_per_s
-    known = (
-        largest_message.row.transfer_ns is not None
-        and (largest_message.row.bytes or 0) >= _FULL_RATE
-        and len(s.hosts) == 1
-    )
-    if link is None or reached is None or not known or are_cpus(s.devices):
-        return ""
-    if reached >= _MUCH_BELOW * link.gb_per_s:
-        return ""
-    share = percent(reached / link.gb_per_s)
-    return f"Its bus bandwidth is {share} of the {rate(link.gb_per_s)} GB/s of {link.name}: test the link."
 
 
 def advice_of(s: Summary) -> str:
@@ -222,8 +199,7 @@ def advice_of(s: Summary) -> str:
         text = _OF_GRADIENTS
     if row.kind == "all_gather" and "FSDP" in f"{row.range} {row.where.file if row.where else ''}":
         text = _OF_SHARDS
-    said = text.format(bits=" (in 16 bits)" if bits and text is _OTHER else bits)
-    return f"{said}; test the link ({PROGRAM} -e 0)" if _far_below(s, found) else said
+    return text.format(bits=" (in 16 bits)" if bits and text is _OTHER else bits)
 
 
 def least_waiting(s: Summary) -> str:
