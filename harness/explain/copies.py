@@ -13,10 +13,7 @@ from harness.common.display.format import amount, duration, percent, rate
 
 AT_LIMIT = 0.75  # of a link's nominal bandwidth, of which large copies reach 0.8 to 0.9
 FILLING = 0.2  # of the devices' time alone with copies, from which they are what the job is about
-_WITHOUT_LATENCY = 1 << 24  # bytes, from which latency is no noticeable part of a copy
 _OF_A_MODEL = 1 << 20  # bytes, from which a copy may be a layer's parameters
-_ALIKE = 0.05  # by which the bandwidths of two classes of sizes may differ to be called the same
-_FEW = 0.05  # of the bytes of large copies, below which a class of sizes shows nothing
 _OF_ONE_STEP = 4  # large copies to one device: a step's inputs are one or two tensors, a model has many
 _MOSTLY = 0.5
 _WHY_SLOW = "A slower link has an older PCIe, fewer lanes, or other devices that share it (nvidia-smi topo -m)."
@@ -131,21 +128,11 @@ def link_sentence(copies: Sequence[Copy], job: CopiedJob) -> str:
     share = f"{rate(reached)} GB/s is {percent(reached / nominal)} of the link's nominal bandwidth" if nominal else ""
     if nominal and reached >= AT_LIMIT * nominal:
         return f"{share}, {rate(nominal)} GB/s: the link's limit."
-    steady = steady_bandwidth(copies)
-    most = f"Copies of all large sizes reach {rate(steady)} GB/s, so this is the link's limit. " if steady else ""
     if nominal:
-        return f"{share}, {rate(nominal)} GB/s. {most}{_WHY_SLOW}"
+        return f"{share}, {rate(nominal)} GB/s. {_WHY_SLOW}"
     named = any(d.name for d in job.devices)
     known = "has no entry for this device" if named else "needs the device's name, which was not recorded"
-    return f"{most}The link's nominal bandwidth is not known: the table {known}."
-
-
-def steady_bandwidth(copies: Sequence[Copy]) -> float | None:
-    """The bandwidth in GB/s of large copies, if it does not grow with their size; None: it does, or one size only."""
-    large = [s for copy in copies for s in copy.sizes if s.at_least_bytes >= _WITHOUT_LATENCY and s.duration_ns]
-    enough = _FEW * sum(s.bytes for s in large)
-    reached = [s.bytes / s.duration_ns for s in large if s.bytes > enough]
-    return max(reached) if len(reached) > 1 and min(reached) >= (1 - _ALIKE) * max(reached) else None
+    return f"The link's nominal bandwidth is not known: the table {known}."
 
 
 def _bound(copies: Sequence[Copy], job: CopiedJob) -> str:

@@ -82,16 +82,16 @@ CLASSES: dict[str, tuple[Made, CopyClass, tuple[str, ...], tuple[str, ...], tupl
     # what and why have, the advice has, the advice has not
     "weights from pinned memory": (
         offloading(), CopyClass.OFFLOAD,
-        ("offload", "pinned host memory", "27 GB/s", "the table needs the device's name",
-         "Copies of all large sizes reach 27 GB/s"), ("offload",), ("non_blocking",),
+        ("offload", "pinned host memory", "27 GB/s", "the table needs the device's name"), ("offload",),
+        ("non_blocking",),
     ),
     "at a link's limit": (
         offloading(**A100), CopyClass.OFFLOAD,
         ("85.7 % of the link's nominal bandwidth, 31.5 GB/s: the link's limit",), (), (),
     ),
-    "below a link's limit": (  # no size is faster, whatever the data sheet says
+    "below a link's limit": (
         offloading(**H100), CopyClass.OFFLOAD,
-        ("42.9 % of the link's nominal bandwidth, 63 GB/s.", "so this is the link's limit", "older PCIe"), (), (),
+        ("42.9 % of the link's nominal bandwidth, 63 GB/s.", "older PCIe"), (), (),
     ),
     "a pinned batch that could be hidden": (
         one_copy_a_step(540 * MB, 20 * MS, 60 * MS, PINNED, **A100), CopyClass.EXPOSED,
