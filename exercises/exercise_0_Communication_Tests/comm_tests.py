@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import gc
 import os
-import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -28,7 +27,6 @@ from commtests.answer import health_answer
 from commtests.tools import node_text, run_tests
 from commtests.verdict import judge_node, judge_nodes, verdict_line
 
-UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
 TORCHRUN_SETS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 WRONG_REQUEST = 2
 MEASUREMENTS = {"collectives": "benchmark", "health": "rounds"}
@@ -133,18 +131,11 @@ def _parser() -> argparse.ArgumentParser:
         each.add_argument("--device", choices=("auto", "cpu"), default="auto")
         each.add_argument("--link-gbps-intra", type=float, help=link_help)
         each.add_argument("--link-gbps-inter", type=float, help=link_help)
-    largest_help = "default: 1G on GPUs, 16M on CPUs, less if memory is short"
-    collectives.add_argument("--max-bytes", type=_size, metavar="1G", help=largest_help)
+    largest_help = "bytes; default: 1 GiB on GPUs, 16 MiB on CPUs, less if memory is short"
+    collectives.add_argument("--max-bytes", type=int, help=largest_help)
     for each in (topology, verdict, afterwards, collectives, health):
         each.add_argument("--run-dir", type=Path, required=True, help="the run's folder; results go to comm/ in it")
     return parser
-
-
-def _size(text: str) -> int:
-    match = re.fullmatch(r"(\d+)\s*([KMG]?)(?:i?B)?", text.strip(), re.IGNORECASE)
-    if not match or int(match[1]) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 1K, 16M or 1G")
-    return int(match[1]) * UNITS[match[2].upper()]
 
 
 def _refuse(sentence: str) -> int:

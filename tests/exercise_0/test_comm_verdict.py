@@ -159,7 +159,7 @@ def test_from_the_command_line_each_node_then_the_verdict(tmp_path: Path) -> Non
 REFUSED: dict[str, tuple[str, dict[str, str]]] = {
     "verdict": ("holds no node*.json; run `topology` first", {}),
     "collectives": ("must be started by torchrun", {}),
-    "collectives --max-bytes lots": ("'lots' is not a size such as 1K", {}),
+    "collectives --max-bytes lots": ("invalid int value: 'lots'", {}),
     "topology": ("--node", {}),
     "topology --node 0": ("comm cannot be made (Not a directory)", {}),
     "collectives --device cpu": ("comm cannot be made (Not a directory)", ALONE),  # before it measures
