@@ -46,11 +46,11 @@ def test_the_border_is_a_multiple_of_alpha_over_beta_of_the_measured_line(ranks:
 
 
 def test_the_report_says_it_per_scope_with_the_measured_time_beside(tmp_path: Path) -> None:
-    results = [a_result(4), a_result(2, "inter"), a_result(8, "world", r2_log=0.83)]
+    results = [a_result(4), a_result(3, "inter"), a_result(8, "world", r2_log=0.83)]
     text = render_comm(a_run(tmp_path, [r.model_dump() for r in results]))
     said = " ".join(text.split())
     assert "intra, 4 ranks: the tree up to 400 kB, the ring above" in said
-    assert "inter, 2 ranks: the ring at every size" in said
+    assert "inter, 3 ranks: the ring at every size" in said
     assert "world, 8 ranks" not in said and "R² 0.83 –" in said, "times that are off the line say nothing"
     assert "NCCL's own choice" in said
     found = [line.split() for line in text.splitlines() if line.startswith("  intra ") and "iB" in line]
@@ -67,7 +67,7 @@ def test_the_page_of_exercise_0_has_the_same_table() -> None:
     assert "the tree up to 400 kB" in section.note
 
 
-def test_without_a_line_or_with_one_rank_nothing_is_said() -> None:
+def test_without_a_line_or_with_two_ranks_nothing_is_said() -> None:
     flat = a_result(4).model_copy(update={"fit": Fit(alpha_ns=6000.0, beta_ns_per_byte=0.0, r2_log=1.0)})
-    none = [a_result(1), a_result(4).model_copy(update={"fit": None}), a_result(4, r2_log=0.83), flat]
+    none = [a_result(1), a_result(2), a_result(4).model_copy(update={"fit": None}), a_result(4, r2_log=0.83), flat]
     assert ring_or_tree.rows(none) == [] and ring_or_tree.answers(none) == ""

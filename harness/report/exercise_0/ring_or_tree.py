@@ -18,8 +18,9 @@ _SHOWN = 3  # sizes of each scope: the smallest, one between, the largest
 
 
 def _modelled(results: Sequence[MeasuredCollective]) -> list[tuple[MeasuredCollective, Hop]]:
-    """The all-reduces with a line among several ranks, each with the hop that its line gives if it is a ring."""
-    found = [(r, r.line) for r in results if r.collective == "all_reduce" and r.ranks > 1 and r.points]
+    """The all-reduces with a line, each with the hop that its line gives if it is a ring; between two ranks there is
+    nothing to choose."""
+    found = [(r, r.line) for r in results if r.collective == "all_reduce" and r.ranks > 2 and r.points]
     return [(r, hop_of_ring(f.alpha_ns, f.beta_ns_per_byte, r.ranks)) for r, f in found if f]
 
 
