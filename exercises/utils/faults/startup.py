@@ -26,6 +26,8 @@ from harness.observe.metrics import JsonLines, rank_of_process
 
 BEFORE_STEPS = -1  # the step of what comes before the first one
 PACKAGE = "site_plugins"  # no name that gives the fault away
+MODULES = 200  # in it
+FILES = 1 + MODULES
 
 
 @dataclass(frozen=True)
@@ -68,12 +70,9 @@ def first_step_begins() -> None:
 
 # -- imports -----------------------------------------------------------------------------------------------------------
 
-PARTS, MODULES = 10, 20  # packages in it, and modules in each of them
-FILES = 1 + PARTS * (1 + MODULES)
-
 
 def import_slowly(fault: Fault, here: Startup) -> None:
-    """Import a tree of modules, each of whose files is opened late: the usual import, with another loader."""
+    """Import a package of modules, each of whose files is opened late: the usual import, with another loader."""
     spawned = multiprocessing.process.parent_process() is not None  # a data worker, or a rank of a script that spawns
     if spawned or not fault.concerns(here.rank):
         return
@@ -98,15 +97,12 @@ def import_slowly(fault: Fault, here: Startup) -> None:
 
 def _write_package(folder: Path) -> None:
     top = folder / PACKAGE
-    parts = [f"part_{number}" for number in range(PARTS)]
     modules = [f"module_{number}" for number in range(MODULES)]
-    for path, inside in ((top, parts), *((top / part, modules) for part in parts)):
-        path.mkdir(parents=True)
-        (path / "__init__.py").write_text(f"from . import {', '.join(inside)}\n", encoding="ascii")
-    for part in parts:
-        for module in modules:
-            text = f"NAME = {f'{part}.{module}'!r}\n\n\ndef name() -> str:\n    return NAME\n"
-            (top / part / f"{module}.py").write_text(text, encoding="ascii")
+    top.mkdir(parents=True)
+    (top / "__init__.py").write_text(f"from . import {', '.join(modules)}\n", encoding="ascii")
+    for module in modules:
+        text = f"NAME = {module!r}\n\n\ndef name() -> str:\n    return NAME\n"
+        (top / f"{module}.py").write_text(text, encoding="ascii")
 
 
 def _late_files(folder: str, delay_s: float) -> Callable[[str], FileFinder]:

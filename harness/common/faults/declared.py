@@ -220,7 +220,7 @@ _SETTINGS = (
 _BESIDE_STEPS = (
     FaultKind(
         "slow-import",
-        "a package of 211 small modules is imported from a slow file system, which delays the opening of each file",
+        "a package of 200 small modules is imported from a slow file system, which delays the opening of each file",
         (_s("how long all delays together take"), _rank()),
         "the import",
         exercises=ALSO_OWN,
