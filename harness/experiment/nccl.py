@@ -81,9 +81,3 @@ def contradictions(base_model: BaseModel) -> Iterator[BrokenRule]:
                     {field, option.field},
                     f"{first} sets {name} to {other}, and {written or option.written(given)} to {text}: drop one",
                 )
-    without_ib, network = seen.get("NCCL_IB_DISABLE"), seen.get("NCCL_NET")
-    if without_ib and network and without_ib[2] != "0" and str(network[2]).upper().startswith("IB"):
-        yield BrokenRule(
-            {without_ib[0], network[0]},
-            f"{without_ib[1]} and {network[1]} NET={network[2]} exclude each other: drop one",
-        )

@@ -233,7 +233,6 @@ REFUSED: list[tuple[list[str] | str, str | list[str]]] = [
         ["-e", "1", "--no-ib", "--nccl", "IB_DISABLE=0"],
         "--no-ib sets NCCL_IB_DISABLE to 1, and --nccl IB_DISABLE=0 to 0: drop one",
     ),
-    (["-e", "1", "--no-ib", "--nccl", "NET=IB"], "--no-ib and --nccl NET=IB exclude each other: drop one"),
     (
         ["-e", "1", "--nccl-p2p-level", "NVL", "--nccl", "P2P_LEVEL=SYS"],
         "--nccl-p2p-level sets NCCL_P2P_LEVEL to NVL, and --nccl P2P_LEVEL=SYS to SYS: drop one",
