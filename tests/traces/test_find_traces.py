@@ -170,6 +170,12 @@ def test_each_command_that_a_refusal_offers_is_another_one_and_works(tmp_path: P
         assert f"# {len(paths)} trace" in command or Path(paths[0]).is_dir()
 
 
+def _packed_by_two_programs(file: Path) -> None:
+    for level in (1, 9):
+        (file.parent / f"rank0.{level}.json.gz").write_bytes(gzip.compress(file.read_bytes(), level))
+    file.unlink()
+
+
 AGAIN: dict[str, tuple[Callable[[Path], object], str]] = {  # what is made of rank0.json, and the file that is read
     "unpacked": (lambda f: (f.parent / "rank0.json.gz").write_bytes(gzip.compress(f.read_bytes())), "rank0.json"),
     "copied": (lambda f: shutil.copy(f, f.parent / "rank0 (copy).json"), "rank0.json"),
@@ -177,10 +183,7 @@ AGAIN: dict[str, tuple[Callable[[Path], object], str]] = {  # what is made of ra
     "copied into a folder": (lambda f: shutil.copytree(f.parent, f.parent / "backup"), "rank0.json"),
     "linked": (lambda f: (f.parent / "latest.json").symlink_to(f), "rank0.json"),
     "linked hard": (lambda f: os.link(f, f.parent / "rank0_of_run_7.json"), "rank0.json"),
-    "packed by two programs": (
-        lambda f: [(f.parent / f"rank0.{level}.json.gz").write_bytes(gzip.compress(f.read_bytes(), level))
-                   for level in (1, 9)] and f.unlink(), "rank0.1.json.gz",
-    ),
+    "packed by two programs": (_packed_by_two_programs, "rank0.1.json.gz"),
     "unpacked of another format": (lambda f: (f.parent / "rank0.json.xz").touch(), "rank0.json"),
 }  # fmt: skip
 
