@@ -122,9 +122,9 @@ class NodeMonitor:
 
 @dataclass
 class RankHistory:
-    """A rank. beat: its last one, of beat_ns. steps: how many are planned; None: not known. phases: of its last beats,
-    the newest last, as letters of PHASES. recent_us, recent_own_us: medians of its last RECENT steps, in microseconds:
-    in all, without waiting for other ranks; None: not known."""
+    """A rank. beat: its last one, of beat_ns. steps: how many are planned; None: not known. recent_us,
+    recent_own_us: medians of its last RECENT steps, in microseconds: in all, without waiting for other ranks; None: not
+    known."""
 
     rank: int
     node: str

@@ -25,6 +25,7 @@ from harness.run import Run
 from harness.run.ended import why_it_wrote_no_more
 from harness.run.record import NodeStatus, Status
 from tests.launch.launch_shared import Harness, a_run, kept_by
+from tests.waiting import limit_s
 
 Line = dict[str, Any]
 S = 1_000_000_000
@@ -266,16 +267,20 @@ def test_a_run_without_a_step_names_the_error_that_its_command_hid(tmp_path: Pat
 # --- the disk -------------------------------------------------------------------------------------------------------
 
 
+def _mount(folder: Path, *options: str) -> bool:
+    return not subprocess.run(["mount", *options, "tmpfs", folder], check=False, timeout=limit_s()).returncode
+
+
 @pytest.fixture(params=["size=256k", "nr_inodes=40", "ro"])
 def disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[tuple[Path, str]]:
     """A disk of its own, and what becomes of it."""
     folder = tmp_path / "disk"
     folder.mkdir()
     options = [] if request.param == "ro" else ["-o", request.param]
-    if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", *options, "x", folder], check=False).returncode:
+    if os.geteuid() or not _mount(folder, "-t", "tmpfs", *options):
         pytest.skip("only root may mount a disk")
     yield folder, request.param
-    subprocess.run(["umount", folder], check=True)
+    subprocess.run(["umount", folder], check=True, timeout=limit_s())
 
 
 def test_what_is_wrong_with_the_disk_is_one_sentence(disk: tuple[Path, str]) -> None:
@@ -283,7 +288,7 @@ def test_what_is_wrong_with_the_disk_is_one_sentence(disk: tuple[Path, str]) -> 
     run = a_training(folder, [])
     assert why_it_wrote_no_more(run) == ""
     if what == "ro":
-        subprocess.run(["mount", "-o", "remount,ro", folder], check=True)
+        assert _mount(folder, "-o", "remount,ro")
     for number in range(0 if what == "ro" else 1000):
         try:
             (folder / str(number)).write_bytes(b"x" * (4096 if what.startswith("size") else 0))
@@ -301,7 +306,9 @@ def test_what_keeps_a_run_prints_nothing_into_the_terminal(tmp_path: Path) -> No
         f"with local._with_our_modules(Path({str(tmp_path)!r})):\n    subprocess.run(['sh', '-c', 'echo broken >&2'])\n"
         "print('here', file=sys.stderr)"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=limit_s()
+    )
     assert done.stderr == "here\n"
     run = a_run(tmp_path / "runs", "local-1")
     run.controller_dir.parent.mkdir()

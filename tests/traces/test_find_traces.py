@@ -22,6 +22,7 @@ from harness.measure.request import may_be_one_job
 from harness.traces import find, find_traces
 from harness.traces import open as opening
 from tests.synthetic import kineto
+from tests.waiting import limit_s
 
 Output = pytest.CaptureFixture[str]
 SPACES = itertools.count()
@@ -164,7 +165,8 @@ def test_each_command_that_a_refusal_offers_is_another_one_and_works(tmp_path: P
     assert "name each file" in last
     for command in commands:
         words = command.partition("  # ")[0].replace("bash slurm.sh report", "printf '%s\\n'")
-        paths = subprocess.run(["bash", "-c", words], capture_output=True, text=True, check=True).stdout.splitlines()
+        said = subprocess.run(["bash", "-c", words], capture_output=True, text=True, check=True, timeout=limit_s())
+        paths = said.stdout.splitlines()
         assert paths != [str(tmp_path)]
         assert main(["report", *paths]) == 0, command
         assert f"# {len(paths)} trace" in command or Path(paths[0]).is_dir()
