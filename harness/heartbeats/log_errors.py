@@ -16,6 +16,7 @@ from harness.heartbeats.lines import ProgramLine, is_users
 
 LOG_BYTES = 1 << 18
 MOST_TOLD = 300  # characters of what a program said
+_LONGEST = 1000  # characters of a line that are looked at
 _LAUNCHERS = {
     "accelerate/commands/": "accelerate",
     "deepspeed/launcher/": "deepspeed",
@@ -26,15 +27,13 @@ _LAUNCHERS = {
 _LABEL = re.compile(r"^(?:\[(?:rank|default)(\d+)\]: ?|(\d+): )")
 # The end of a traceback. Launchers raise some errors because a rank failed, or because they were asked to end.
 _RAISED = re.compile(
-    r'^(?P<frames> +File "[^"]+", line \d+.*\n(?: .*\n)*)(?:\w+\.)*'
-    r"(?!ChildFailed|CalledProcess|SignalException|KeyboardInterrupt)"
-    r"(?P<error>[A-Z]\w*[a-z]\w*(?:: .+)?)$",
-    re.MULTILINE,
+    r"(?:\w+\.)*(?!ChildFailed|CalledProcess|SignalException|KeyboardInterrupt)"
+    r"(?P<error>(?=[A-Z][A-Z\d_]*[a-z])\w+(?:: .+)?)"
 )
 _FRAME = re.compile(r'^ +File "([^"]+)", line (\d+)(?:, in (.+))?$', re.MULTILINE)
 # Words of other programs, and the sentence on them.
 _SAID = {
-    r"^usage: (?:.*\n)+?(?P<program>\S[^:\n]*): error: (?P<said>.+)$": (  # as argparse writes it
+    r"^usage: .*\n(?:(?!usage: ).*\n)*?(?P<program>\S[^:\n]*): error: (?P<said>.+)$": (  # as argparse writes it
         "{program} does not accept its arguments: {said}"
     ),
     r"^(?P<program>\S+): (?P<said>cannot be started on \S+ \(.+\))$": "{program} {said}",  # as the node's program does
@@ -58,7 +57,7 @@ class LoggedError(NamedTuple):
 
 def errors_of(log: Path) -> list[LoggedError]:
     """The errors in the order of the log: those of Python, and if there are none the last of another program."""
-    text = ERR.end_text(log, LOG_BYTES)
+    text = "\n".join(line[:_LONGEST] for line in ERR.end_text(log, LOG_BYTES).splitlines())
     return list(_of_python(text)) or list(_of_others(text))[:1]
 
 
@@ -71,8 +70,15 @@ def _of_python(text: str) -> Iterator[LoggedError]:
         rank = int(label[1] or label[2]) if label else unlabelled
         lines.setdefault(rank, []).append(line[label.end() :] if label else line)
     for rank, of_rank in lines.items():
-        for found in _RAISED.finditer("\n".join(of_rank)):
-            yield _error(rank, found["frames"], cut(printable(found["error"]), MOST_TOLD))
+        frames: list[str] = []
+        for line in of_rank:
+            if line.startswith(" "):
+                frames.append(line)
+                continue
+            found = _RAISED.fullmatch(line) if any(map(_FRAME.match, frames)) else None
+            if found:
+                yield _error(rank, "\n".join(frames), cut(printable(found["error"]), MOST_TOLD))
+            frames = []
 
 
 def _error(rank: int, frames: str, text: str) -> LoggedError:
