@@ -9,9 +9,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from harness.common.system.bounded_read import BoundedReadError, open_regular
+from harness.common.system.bounded_read import GZIP_MAGIC, BoundedReadError, open_regular
 from harness.traces.find import TRACE_NAME
-from harness.traces.open import GZIP_MAGIC
 
 _MOST_BYTES = 1 << 32  # as a packed file counts
 

@@ -12,14 +12,13 @@ from typing import NamedTuple
 import numpy as np
 
 from harness.common.display.printable import NOT_UNICODE, is_unicode, printable_name
-from harness.common.system.bounded_read import BoundedReadError, open_regular
+from harness.common.system.bounded_read import GZIP_MAGIC, BoundedReadError, open_regular
 from harness.traces.columns import AnySpans
 from harness.traces.errors import TraceError
 from harness.traces.progress import OnProgress, silent
 from harness.traces.sanitize import sanitize
 from harness.traces.trace import Trace
 
-GZIP_MAGIC = b"\x1f\x8b"
 _PROBE_BYTES = 1 << 20
 LFS_MAGIC = b"version https://git-lfs"
 

@@ -140,8 +140,8 @@ def test_what_a_bar_is_of_is_apart_from_it_and_a_window_is_no_period() -> None:
 def test_two_recordings_are_told_with_the_line_that_compares_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in ("a", "b"):
-        write_traces(tmp_path / name)
+    for name, ranks in {"a": 1, "b": 2}.items():
+        write_traces(tmp_path / name, ranks)
     assert main(["report", "--no-html", str(tmp_path / "a" / "rank0.json"), str(tmp_path / "b" / "rank0.json")]) == 0
     files = f"{tmp_path / 'a' / 'rank0.json'} {tmp_path / 'b' / 'rank0.json'}"
     assert f"\nHow the two differ: bash slurm.sh compare {files}\n" in capsys.readouterr().out

@@ -20,7 +20,6 @@ from tests.launch.launch_shared import ROOT, a_run
 
 OF_OTHERS = {
     ("harness/doctor/in_job.py", "job.sbatch"),  # the doctor's own job
-    ("harness/measure/slurm_array.py", "plan.json"),  # a report's job array
     ("harness/observe/site/sitecustomize.py", "observe.json"),  # any Python 3 reads it, and imports nothing of ours
 }
 """The modules that write a name of the table themselves."""

@@ -21,6 +21,7 @@ from harness.common.system.users import whose
 MOST_BYTES = 64 << 20  # a summary of a thousand ranks has some 20 MB
 MOST_LINE_BYTES = 1 << 20  # a step's line has some 400 bytes
 MOST_DEPTH = 64
+GZIP_MAGIC = b"\x1f\x8b"  # the first bytes of a packed file
 _TOO_DEEP = f"is JSON nested more than {MOST_DEPTH} levels deep, the limit for a file of this kind"
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),

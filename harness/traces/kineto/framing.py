@@ -14,9 +14,8 @@ from typing import TypeVar
 import msgspec
 from isal import isal_zlib
 
-from harness.common.system.bounded_read import json_encoding
+from harness.common.system.bounded_read import GZIP_MAGIC, json_encoding
 from harness.traces.errors import TraceError, unpacks_to_too_much
-from harness.traces.open import GZIP_MAGIC
 from harness.traces.progress import OnProgress, silent
 
 BLOCK_BYTES = 256 << 10  # fits the cache of one core; larger blocks read slower

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
+from harness.common.system.bounded_read import GZIP_MAGIC
 from harness.traces.columns import NameTable, distinct, once
 from harness.traces.database import Database, opened
 from harness.traces.errors import TraceError
@@ -29,7 +30,6 @@ from harness.traces.nsys.identity import (
     ranks_in_ranges,
     read_payloads,
 )
-from harness.traces.open import GZIP_MAGIC
 from harness.traces.progress import OnProgress
 from harness.traces.trace import Ranges, Trace
 
