@@ -78,9 +78,11 @@ class Death(NamedTuple):
 
     @property
     def short(self) -> str:
-        """For a list of runs: the rank, the kind of its error, and the line."""
+        """For a list of runs: the rank if it is known, the kind of its error, and the line."""
+        if self.told and self.place is None:
+            return self.told
         kind = self.error.partition(":")[0] or self.how
-        return self.told or " ".join(filter(None, (f"rank {self.rank}: {kind}", where(self.place))))
+        return " ".join(filter(None, (f"rank {self.rank}:" * (self.rank >= 0), kind, where(self.place))))
 
     @property
     def how(self) -> str:
