@@ -60,7 +60,7 @@ def needs(*modules: str) -> None:
     """Skip the test if one of these cannot be imported here."""
     missing = [module for module in modules if importlib.util.find_spec(module) is None]
     if missing:
-        pytest.skip(f"the packages {', '.join(missing)} are missing (test_gpu_inventory.py names the command)")
+        pytest.skip(f"the packages {', '.join(missing)} are missing (docs/development/gpu.md says how to bring them)")
 
 
 @dataclass(frozen=True)
