@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness.common.display.format import cut
-from harness.common.display.printable import printable
+from harness.common.display.printable import COLOUR, printable
 from harness.common.display.text import where
 from harness.common.run_folder.run_files import ERR
 from harness.heartbeats.lines import ProgramLine, is_users
@@ -27,10 +27,10 @@ _LAUNCHERS = {
 _LABEL = re.compile(r"^(?:\[(?:rank|default)(\d+)\]: ?|(\d+): )")
 # The end of a traceback. Launchers raise some errors because a rank failed, or because they were asked to end.
 _RAISED = re.compile(
-    r"(?:\w+\.)*(?!ChildFailed|CalledProcess|SignalException|KeyboardInterrupt)"
-    r"(?P<error>(?=[A-Z][A-Z\d_]*[a-z])\w+(?:: .+)?)"
+    r"(?:\w+\.)*(?!ChildFailed|CalledProcess|SignalException|KeyboardInterrupt)(?P<error>[^\W\d]\w*(?:: .+)?)"
 )
 _FRAME = re.compile(r'^ +File "([^"]+)", line (\d+)(?:, in (.+))?$', re.MULTILINE)
+_OF_LAUNCHER = re.compile(r"^(?:[EW]\d{4} .*torch/distributed/elastic|Traceback \(most recent)", re.MULTILINE)
 # Words of other programs, and the sentence on them.
 _SAID = {
     r"^usage: .*\n(?:(?!usage: ).*\n)*?(?P<program>\S[^:\n]*): error: (?P<said>.+)$": (  # as argparse writes it
@@ -57,8 +57,18 @@ class LoggedError(NamedTuple):
 
 def errors_of(log: Path) -> list[LoggedError]:
     """The errors in the order of the log: those of Python, and if there are none the last of another program."""
-    text = "\n".join(line[:_LONGEST] for line in ERR.end_text(log, LOG_BYTES).splitlines())
+    text = _text_of(log)
     return list(_of_python(text)) or list(_of_others(text))[:1]
+
+
+def last_line(log: Path) -> str:
+    """The last line with a word, before a launcher tells that a rank failed; empty if there is none."""
+    lines = [line for line in _OF_LAUNCHER.split(_text_of(log))[0].splitlines() if re.search(r"\w", line)]
+    return cut(printable(lines[-1].strip()), MOST_TOLD) if lines else ""
+
+
+def _text_of(log: Path) -> str:
+    return "\n".join(line[:_LONGEST] for line in COLOUR.sub("", ERR.end_text(log, LOG_BYTES)).splitlines())
 
 
 def _of_python(text: str) -> Iterator[LoggedError]:

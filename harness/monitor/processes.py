@@ -112,7 +112,7 @@ class ProcessUse(NamedTuple):
     """What a process has used. cpu_s: since its start."""
 
     cpu_s: float
-    resident: processes.Resident
+    resident: tuple[int, int]
 
 
 def use_of(process: RunningProcess) -> ProcessUse | None:

@@ -24,7 +24,7 @@ from harness.common.system.programs import shell_status
 from harness.experiment.exercises import OwnTraining
 from harness.heartbeats.dead import certain_death, deaths, exit_codes, first_death, last_logged, restarted
 from harness.heartbeats.hang import read_hang
-from harness.heartbeats.log_errors import LOG_BYTES, MOST_TOLD, ROOT_CAUSE
+from harness.heartbeats.log_errors import LOG_BYTES, MOST_TOLD, ROOT_CAUSE, last_line
 from harness.run import Run
 from harness.run.ending import STOPPED, Ending, Witnesses, decide
 from harness.run.mystery import injected
@@ -303,7 +303,9 @@ def why_it_ended(run: Run, state: State, exit_code: int | None) -> str:
         return of_container
     death, means = first_death(run.path, run.err), what_it_means(exit_code)
     if death is None or (exit_code is None and not death.is_certain):
-        return means or ("" if exit_code is None else f"exit {exit_code}: neither its ranks nor its log tell an error")
+        last = last_line(run.err)
+        says = f"its log ends with: {last}" if last else "neither its ranks nor its log tell an error"
+        return means or ("" if exit_code is None else f"exit {exit_code}: {says}")
     return "; ".join(filter(None, [death.sentence, means]))
 
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
+from harness.common.display.printable import COLOUR
 from harness.common.errors import WorkError
 from harness.common.system.programs import NOT_THERE, TOO_LATE, ProgramOutput
 from harness.common.system.programs import ask as ask_program
@@ -38,7 +39,6 @@ UNKNOWN_JOB = re.compile(r"invalid job id", re.IGNORECASE)
 HAS_ENDED = re.compile(r"already complet", re.IGNORECASE)
 # sbatch's own two forms; a site's wrapper adds lines of its own.
 _SUBMITTED = re.compile(r"(?:Submitted batch job )?(\d+)(?:(?:;| on cluster )(\S+))?")
-_COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 # What sbatch says where the controller may have taken the job.
 _UNDECIDED = re.compile(r"timed out|Zero Bytes were transmitted|Connection reset")
 _silent: dict[tuple[Server, str | None], float] = {}
@@ -66,7 +66,7 @@ def sbatch(*words: str) -> JobId:
     answer = ask("sbatch", "--parsable", *words, limit_s=ORDER_S)
     if answer.code == NOT_THERE:
         raise WorkError("sbatch is not on PATH: log in to the cluster, or use --site local")
-    lines = (_SUBMITTED.fullmatch(line.strip()) for line in _COLOUR.sub("", answer.out).splitlines())
+    lines = (_SUBMITTED.fullmatch(line.strip()) for line in COLOUR.sub("", answer.out).splitlines())
     told = {JobId(*found.groups()) for found in lines if found}
     if len(told) == 1:
         return told.pop()
@@ -176,10 +176,6 @@ def is_silent(server: Server, cluster: str | None) -> bool:
     """Whether this server of this cluster did not answer a moment ago. It is not asked again for a while."""
     since_s = _silent.get((server, cluster))
     return since_s is not None and time.monotonic() - since_s < AGAIN_S
-
-
-def forget_silence() -> None:
-    _silent.clear()
 
 
 def number_in_config(name: str, cluster: str | None = None) -> int | None:

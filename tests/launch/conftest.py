@@ -9,15 +9,14 @@ import pytest
 
 from harness.cli.main import main
 from harness.launch.job import Machine
-from harness.site.slurm_commands import forget_silence
 from tests.launch.launch_shared import ROOT, Harness, site_file
 from tests.launch.stand_ins import Programs
 
 
 @pytest.fixture(autouse=True)
-def slurm_is_asked_again() -> None:
+def slurm_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test is a command of its own: what did not answer another one is asked again."""
-    forget_silence()
+    monkeypatch.setattr("harness.site.slurm_commands._silent", {})
 
 
 @pytest.fixture

@@ -211,6 +211,7 @@ TAKEN = "DistNetworkError: The server socket has failed to listen on any local n
 TAKEN += "useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use"
 SIGNAL = f"{LAUNCHER}torch.distributed.elastic.multiprocessing.api.SignalException: Process 9 got signal: 15\n"
 REFUSED = IMPORT.replace("ModuleNotFoundError: No module named 'flash_attn_4'", "RuntimeError: Connection refused")
+ELASTIC = "E1130 07:44:49.120000 25551 site-packages/torch/distributed/elastic/multiprocessing/api.py:1032] failed\n"
 AT = "(import_error.py:3)"
 LOGS = {
     "before PyTorch": (IMPORT, f"the program failed: ModuleNotFoundError: No module named 'flash_attn_4' {AT}"),
@@ -235,7 +236,9 @@ LOGS = {
                            "4711 Segmentation fault (core dumped) ./train (run.sh:2)"),
     "arguments": ("usage: train.py [-h]\n               [--steps N]\ntrain.py: error: unrecognized arguments: --x\n",
                   "train.py does not accept its arguments: unrecognized arguments: --x"),
-    "what is no error": ("INFO: all well\n  File: 3\nDone: yes\n", None),
+    "an exception named as a function": (IMPORT.replace("ModuleNotFoundError: No", "aiohttp.error: no"),
+                                         f"the program failed: error: no module named 'flash_attn_4' {AT}"),
+    "what is no error": (f"INFO: all well\n  File: 3\n\x1b[1mDone: yes\x1b[0m\n---\n{ELASTIC}{LAUNCHER}", None),
 }  # fmt: skip
 
 
@@ -246,7 +249,7 @@ def test_the_log_tells_what_no_rank_could(tmp_path: Path, text: str, sentence: s
     assert (found.sentence if found else None) == sentence
     supervise.record_end(run, 1, "")
     said = look_at(run).why
-    assert said.startswith(sentence or "exit 1: neither its ranks nor its log tell an error")
+    assert said.startswith(sentence or "exit 1: its log ends with: Done: yes")
 
 
 def test_a_rank_that_was_stopped_on_request_is_not_the_cause(tmp_path: Path) -> None:

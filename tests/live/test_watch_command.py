@@ -20,7 +20,6 @@ from harness.cli.main import main
 from harness.cli.watch.status import WatchedState
 from harness.run import Run
 from harness.run.record import Status
-from harness.site.slurm_commands import forget_silence
 from tests.heartbeats.written import S
 from tests.launch.launch_shared import ROOT, a_run
 from tests.live.watched_run import Growing, row, slurm_run, stand_in
@@ -29,7 +28,7 @@ from tests.waiting import wait_until
 
 @pytest.fixture(autouse=True)
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    forget_silence()
+    monkeypatch.setattr("harness.site.slurm_commands._silent", {})
     monkeypatch.setenv("HARNESS_RUNS", str(tmp_path))
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     monkeypatch.setenv("COLUMNS", "100")

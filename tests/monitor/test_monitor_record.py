@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from harness.common.system.processes import TICK_NS, Resident, RunningProcess, process_of, since_boot_s
+from harness.common.system.processes import TICK_NS, RunningProcess, process_of, since_boot_s
 from harness.monitor import processes
 from harness.monitor import record as recording
 from harness.monitor.amd import AmdSource
@@ -152,7 +152,7 @@ def test_what_is_shared_is_read_so_often_that_it_takes_a_hundredth_of_a_core(mon
 
 def worked(monkeypatch: pytest.MonkeyPatch, cpu_s: Callable[[], float], age_s: float) -> RunningProcess:
     """A process of this age, which has used this CPU time."""
-    use = lambda _process: processes.ProcessUse(cpu_s(), Resident(1, 0))  # noqa: E731
+    use = lambda _process: processes.ProcessUse(cpu_s(), (1, 0))  # noqa: E731
     monkeypatch.setattr(processes, "use_of", use)
     return RunningProcess(-1, round((since_boot_s() - age_s) * 1e9 / TICK_NS))
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness.site.slurm_commands import forget_silence, squeue_all
+from harness.site.slurm_commands import squeue_all
 from tests.slurm.slurm_cluster import Slurm
 from tests.slurm.slurm_sh import SlurmSh, Submitted
 
@@ -47,7 +47,7 @@ def test_state_deadline_and_reason(slurm_sh: SlurmSh, jobs: list[Submitted]) -> 
 def test_tasks_of_an_array_and_jobs_that_slurm_does_not_know(
     slurm: Slurm, slurm_sh: SlurmSh, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    forget_silence()
+    monkeypatch.setattr("harness.site.slurm_commands._silent", {})
     for name, value in slurm.env.items():
         monkeypatch.setenv(name, value)
     array = slurm.sbatch("--hold", "--array=0-3", "--wrap", "sleep 1", "--output=/dev/null")

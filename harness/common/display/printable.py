@@ -12,6 +12,7 @@ from typing import Any, TextIO
 
 MOST_NAME = 4096  # characters of a name in a trace: the longest real ones, of C++ templates, have some 3,000
 _KEPT_END = 200
+COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")  # and other orders to a terminal
 _ESCAPED = re.compile(r"\\[bfnrtu]")  # in JSON, a character that may not be printable
 _BLANKS = "\t\n\v\f\r\u0085\u2028\u2029"
 # They reorder or hide what stands around them. U+200C and U+200D are letters' own business in many scripts.

@@ -162,18 +162,12 @@ def exists(pid: int) -> bool:
     return (PROC / str(pid)).exists()
 
 
-class Resident(NamedTuple):
-    """Of a process: its memory, and of it the pages of files and of shared memory."""
-
-    bytes: int
-    shared_bytes: int
-
-
-def resident(pid: int) -> Resident | None:
-    """None: there is no such process."""
+def resident(pid: int) -> tuple[int, int] | None:
+    """Bytes of a process's memory, and of these the pages of files and of shared memory; None: there is no such
+    process."""
     try:
         words = (PROC / str(pid) / "statm").read_text().split()
-        return Resident(int(words[1]) * PAGE, int(words[2]) * PAGE)
+        return int(words[1]) * PAGE, int(words[2]) * PAGE
     except (OSError, ValueError, IndexError):
         return None
 

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from pydantic import BaseModel, ConfigDict, field_validator
+from pydantic import BaseModel, ConfigDict
 
 from harness.common.errors import RequestError, WorkError, nearest_or_list
 from harness.common.paths import PROGRAM
@@ -29,13 +29,6 @@ class StoredSweep(BaseModel):
     sweep: Sweep
     site: Site
     site_word: str | None = None
-
-    @field_validator("sweep", mode="before")
-    @classmethod
-    def _without_fields_that_are_gone(cls, sweep: object) -> object:
-        if not isinstance(sweep, dict):
-            return sweep
-        return {name: value for name, value in sweep.items() if name in Sweep.model_fields}
 
 
 class SweepRequest(NamedTuple):
