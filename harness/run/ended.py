@@ -121,7 +121,8 @@ def end_of(run: Run, code: int | None, asked: str = "", asked_ns: int = 0, missi
             exit_code=None if code is None else _exit_of_training(run, code),
             asked=asked,
             before=all(at_ns < asked_ns for at_ns in over_ns),
-            well=bool(run.metrics()) and all(map(_came_to_its_end, run.metrics())),
+            # On a full disk a trace may be cut off, though the training ended well.
+            well=bool(run.metrics()) and all(map(_came_to_its_end, run.metrics())) and not why_it_wrote_no_more(run),
             missing=missing,
             died=first.sentence if (first := certain_death(ends)) is not None else "",
         )

@@ -123,8 +123,8 @@ def completed(name: str, what: str, prepare: Prepare, tells: str = "completed, e
 FAULTS = (
     refused("image-truncated", "the image is incomplete, as after an interrupted copy", own_image(truncated),
             "is incomplete (… MB of … MB): copy it again", "the copy again", where=BOTH),
-    refused("image-is-none", "the image is another file, as a web page that says 404", own_image(a_web_page),
-            "is no image of Apptainer or Singularity: copy it again", "the copy again"),
+    failed("image-is-none", "the image is another file, as a web page that says 404", own_image(a_web_page),
+           "is no image of Apptainer or Singularity: copy it again", "the copy again"),
     failed("image-on-one-node", "the image is on the first node only", boxed(hidden_on_the_second_node),
            "training.sif does not exist on node2: put it on a file system that all nodes share",
            "the path of the image in the site file", where=SLURM, setting=TWO),
