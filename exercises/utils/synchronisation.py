@@ -34,8 +34,10 @@ def require_every_process(seen: int) -> None:
 class SynchronisationCheck:
     """Checks once, after an optimizer step, that all ranks hold equal parameters and that they have changed.
 
-    The check gathers one number from every rank. It does not run in a profiled step, where the trace would count it as
-    the training's communication. Without parameters there is nothing to check.
+    The check gathers one number from every rank, which must all do so after the same step. So it runs after the first
+    step of `wait` or `warmup` that updates, else at the end: for each rank the clock begins and ends a recording in
+    another step. Nor does it run in a profiled step, where the trace would count it as the training's communication.
+    Without parameters there is nothing to check.
     """
 
     def __init__(self, parameters: Iterable[Tensor]) -> None:
@@ -47,7 +49,7 @@ class SynchronisationCheck:
     def after_update(self, phase: str) -> None:
         """An optimizer step has just been done in `phase` of the profiling window."""
         self._due = True
-        if phase != "active":
+        if phase in ("wait", "warmup"):
             self.finish()
 
     def finish(self) -> None:
