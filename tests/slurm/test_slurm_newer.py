@@ -54,5 +54,5 @@ def test_every_other_test_passes_on_it(newer_path: str, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, f"{newer}{done.stdout}{done.stderr}"
     suites = list(ElementTree.parse(said).getroot().iter("testsuite"))
-    assert sum(int(suite.get("tests", 0)) for suite in suites) > 50
+    assert sum(int(suite.get("tests", 0)) for suite in suites) > 40
     assert sum(int(suite.get("skipped", 0)) for suite in suites) == 0, done.stdout
