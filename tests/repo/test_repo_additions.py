@@ -96,6 +96,8 @@ def with_a_lesson_and_its_section(tree: Path) -> None:
     page = tree / "exercises/exercise_1_DDP/README.md"
     section = page.read_text(encoding="utf-8").partition("## 1a: ")[2].partition("\n## ")[0]
     edit(page, "## Python between two kernels\n", f"## 1z: {section}\n## Python between two kernels\n")
+    recorded = tree / "configs/references/workshop.yaml"
+    recorded.write_text(recorded.read_text(encoding="utf-8").replace("[1a", "[1z, 1a"), encoding="utf-8")
 
 
 def with_a_cause(tree: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from harness.cli.launch.launch import request_of
 from harness.cli.parser import declared, read_line
 from harness.common.faults.mystery import checksum, hidden_file, hidden_text
+from harness.common.paths import ROOT
 from harness.common.system.users import this_user
 from harness.experiment.exercises import DDP, Experiment
 from harness.experiment.training import Mystery
@@ -37,6 +38,12 @@ class Said(NamedTuple):
 
 
 Say = Callable[..., Said]
+
+
+def page_of(exercise: str) -> str:
+    """The page of an exercise; 4: of the faults."""
+    (page,) = [*(ROOT / "exercises").glob(f"exercise_{exercise}_*/README.md")] or [ROOT / "docs" / "faults.md"]
+    return page.read_text(encoding="utf-8")
 
 
 def completed(

@@ -41,7 +41,7 @@ from harness.study.lessons import (
 from harness.study.reference.variants import at_site as reference_at_site
 from harness.study.reference.variants import load_list
 from harness.theory.communication import ddp_buckets
-from tests.study.kit import Say, asked_at, completed
+from tests.study.kit import Say, asked_at, completed, page_of
 
 # The metrics that every run can have; a lesson that asks for anything else can never be answered.
 NAMES = {
@@ -91,12 +91,6 @@ def test_each_lesson_asks_only_for_what_its_runs_can_measure(name: str, cpu: boo
 def test_each_view_a_lesson_names_is_there(name: str) -> None:
     views = re.findall(r"[\w.-]+\.cfg", load_lesson(name).look_at["Paraver"])
     assert views and [view for view in views if not (ROOT / "configs" / "paraver" / view).is_file()] == []
-
-
-def page_of(exercise: str) -> str:
-    """The page of an exercise; 4: of the faults."""
-    (page,) = [*(ROOT / "exercises").glob(f"exercise_{exercise}_*/README.md")] or [ROOT / "docs" / "faults.md"]
-    return page.read_text(encoding="utf-8")
 
 
 def test_each_section_that_asks_something_has_the_lesson_of_its_name() -> None:

@@ -13,7 +13,6 @@ import pytest
 from harness.analysis.summary import Efficiency, RankTraining, Summary
 from harness.cli.main import main
 from harness.cli.plan.plan import short_form, show_plan
-from harness.common.paths import ROOT
 from harness.experiment.exercises import DDP, CommTests, Experiment
 from harness.launch.submit import PreparedLaunch, prepare
 from harness.measure.run_contents import predicted_and_measured, read_plan
@@ -24,7 +23,7 @@ from harness.run import Run
 from harness.run.record import Status
 from harness.site.site import load_site
 from harness.theory.flops import USUAL_MFU
-from tests.study.kit import asked_at, completed
+from tests.study.kit import asked_at, completed, page_of
 
 LEONARDO = ("--site", "leonardo")
 ON_LEONARDO = "bash slurm.sh -e 1 --site leonardo"
@@ -121,11 +120,6 @@ def test_a_micro_batch_smaller_than_on_the_slides_says_what_that_would_need(
 SLIDE = ("--", "--mixed-precision", "--gradient-accumulation-steps", "16")
 
 
-def page_of(exercise: str) -> str:
-    (page,) = (ROOT / "exercises").glob(f"exercise_{exercise}_*/README.md")
-    return " ".join(page.read_text(encoding="utf-8").split())
-
-
 @pytest.mark.parametrize(
     ("words", "gigabytes", "said"),
     [
@@ -141,12 +135,12 @@ def page_of(exercise: str) -> str:
     ],
 )
 def test_the_pages_of_the_exercises_say_what_the_plan_does(words: tuple[str, ...], gigabytes: float, said: str) -> None:
-    assert said in page_of(words[1])
+    assert said in " ".join(page_of(words[1]).split())
     assert memory_of(*LEONARDO, *words).peak.highest.total / 1e9 == pytest.approx(gigabytes, abs=0.05)
 
 
 def test_the_bubble_of_3a_is_what_its_page_says() -> None:
-    page = page_of("3")
+    page = " ".join(page_of("3").split())
     words = ("-e", "3", "-n", "2", *LEONARDO, "--", "--pp", "2", "--tp", "4")
     found, few = numbers(*words), numbers(*words, "--global-batch-size", "16")
     bubble, step = found["bubble"]["value"], found["step_ns"]
