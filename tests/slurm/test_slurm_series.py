@@ -77,12 +77,12 @@ def test_two_revisions_of_a_repository_run_in_one_allocation_from_worktrees_besi
     commits = repository(project, 1, 1)
     words = ("check", "--rev", "main~1", "main", "run -g 1 --no-profile -- python3 train.py", "--runs", "2")
     argv = ["bash", str(REPOSITORY / "slurm.sh"), *words]
-    env = {**slurm_sh.env, "HARNESS_SITE": str(site)}
+    env = {**slurm_sh.env, "HARNESS_SITE": str(site), "HARNESS_RUNS": str(tmp_path / "runs")}
     done = slurm_sh.slurm.run(*argv, check=False, seconds=300, env=env, cwd=project)
     assert "Traceback" not in done.stderr
-    found = [json.loads(path.read_text()) for path in slurm_sh.runs.glob("own/profiler/*/run.json")]
+    found = [json.loads(path.read_text()) for path in tmp_path.glob("runs/own/profiler/*/run.json")]
     assert sorted(each["program"]["git"]["commit"] for each in found) == sorted(commits * 2), done.stderr
     assert {each["status"]["state"] for each in found} == {"completed"}
     assert len({each["job_id"].split("-")[0] for each in found}) == 1
-    assert all(each["experiment"]["start_in"].startswith(str(slurm_sh.runs)) for each in found)
+    assert all(each["experiment"]["start_in"].startswith(f"{tmp_path}/runs") for each in found)
     assert len(git(project, "worktree", "list").splitlines()) == 1
