@@ -23,7 +23,7 @@ from harness.common.run_folder.job_parts import MODEL
 from harness.observe import heartbeat, job_time
 from harness.observe.heartbeat import PROGRESS
 from harness.observe.lines import innermost
-from harness.observe.module_ranges import ModuleRanges, is_compiling, tensors_of
+from harness.observe.module_ranges import ModuleRanges, is_compiling, size_of
 from harness.observe.ranges import watch_script_ranges
 from harness.observe.start_watch import watch_start
 from harness.observe.steps import BACKWARD, CLOCK, DATA, EVALUATION, FORWARD, StepState, by_clock
@@ -438,20 +438,3 @@ def _scalers() -> list[Any]:
     """The classes of GradScaler that have a `step` of their own."""
     scalers = (getattr(module, "GradScaler", None) for module in (getattr(torch, "amp", None), torch.cuda.amp))
     return [scaler for scaler in scalers if scaler is not None and "step" in vars(scaler)]
-
-
-def size_of(batch: Any) -> tuple[int | None, int | None]:
-    """(samples, tokens) of a batch, None where it does not say.
-
-    Samples are the rows of its first tensor; tokens are the entries of `input_ids`, or of a table of integers.
-    """
-    if isinstance(batch, dict) or hasattr(batch, "keys"):
-        named = batch.get("input_ids") if hasattr(batch, "get") else None
-        if isinstance(named, torch.Tensor) and named.dim() == 2:
-            return len(named), named.numel()
-    for tensor in tensors_of(batch):
-        if tensor.dim() == 0:
-            continue
-        whole = tensor.dim() == 2 and tensor.dtype == torch.int64
-        return len(tensor), tensor.numel() if whole else None
-    return None, None

@@ -253,3 +253,20 @@ def tensors_of(value: Any, depth: int = 3) -> Iterator[torch.Tensor]:
         values = list(value.values() if isinstance(value, dict) else value)
         for inside in values[:_MOST_LOOKED_AT]:
             yield from tensors_of(inside, depth - 1)
+
+
+def size_of(batch: Any) -> tuple[int | None, int | None]:
+    """(samples, tokens) of a batch, None where it does not say.
+
+    Samples are the rows of its first tensor; tokens are the entries of `input_ids`, or of a table of integers.
+    """
+    if isinstance(batch, dict) or hasattr(batch, "keys"):
+        named = batch.get("input_ids") if hasattr(batch, "get") else None
+        if isinstance(named, torch.Tensor) and named.dim() == 2:
+            return len(named), named.numel()
+    for tensor in tensors_of(batch):
+        if tensor.dim() == 0:
+            continue
+        whole = tensor.dim() == 2 and tensor.dtype == torch.int64
+        return len(tensor), tensor.numel() if whole else None
+    return None, None

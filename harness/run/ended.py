@@ -305,7 +305,7 @@ def why_it_ended(run: Run, state: State, exit_code: int | None) -> str:
     death, means = first_death(run.path, run.err), what_it_means(exit_code)
     if death is None or (exit_code is None and not death.is_certain):
         last = last_line(run.err)
-        says = f"its log ends with: {last}" if last else "neither its ranks nor its log tell an error"
+        says = f"its log ends with: {last}" if last else "no rank reported an error, and its log shows none"
         return means or ("" if exit_code is None else f"exit {exit_code}: {says}")
     return "; ".join(filter(None, [death.sentence, means]))
 

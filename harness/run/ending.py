@@ -10,13 +10,13 @@ if TYPE_CHECKING:
     from harness.run.record import State
 
 STOPPED = 143  # by TERM, as a shell reports it
-_LOST = "all its ranks came to their end; its exit status was not written, and plots or a conversion may be missing"
+_LOST = "all its ranks completed; its exit status was not written, and plots or a conversion may be missing"
 
 
 class Witnesses(NamedTuple):
     """What is known of an end. exit_code: of the training where it is known, else of its launcher or script; None:
     nobody who heard it could write it. asked: the state that it was asked to end for; empty: it was not. before: it had
-    ended before that. well: all of its ranks said that they came to their end. missing: there is not every report that
+    ended before that. well: all of its ranks said that they completed. missing: there is not every report that
     should be there. died: a sentence on a rank that was seen to fail."""
 
     exit_code: int | None

@@ -90,7 +90,7 @@ CASES = [
          "failed", f"rank 0 failed first, in step 12: {VALUE} (train.py:6); {AGAIN}", 1),
     Case("a shell's loop tried again", [begun(1, 101, 1), gone(1, 101, 50, FELL), begun(1, 102, 60),
                                         gone(1, 102, 90, ended=True)], "completed", AGAIN),
-    Case("nobody says why", [], "failed", "exit 3: neither its ranks nor its log tell an error", 3),
+    Case("nobody says why", [], "failed", "exit 3: no rank reported an error, and its log shows none", 3),
 ]  # fmt: skip
 
 
@@ -127,7 +127,7 @@ def test_one_decision_is_told_by_all_commands(tmp_path: Path, harness: Harness, 
 @pytest.mark.parametrize(
     ("lines", "last", "state", "says"),
     [
-        (ENDED, ["completed", "completed"], "completed", "all its ranks came to their end; its exit status was not w"),
+        (ENDED, ["completed", "completed"], "completed", "all its ranks completed; its exit status was not written"),
         (ENDED, ["completed", "stopped"], "failed", "it ended without an exit status"),
         (ENDED[:1], ["completed", ""], "failed", "it ended without an exit status"),
         ([ENDED[0], gone(1, 101, 50, VALUE)], ["completed", "failed"], "failed",

@@ -82,7 +82,7 @@ RANK_TWICE = "a rank was recorded more than once"
 RANKS_UNKNOWN = "which ranks these files are is not known"
 """Collectives of several files name groups of more ranks, and neither the files nor their folders have a rank or a
 number that counts from 0 (`rank_0`, `rank_1`): each file is a job of its own."""
-DUPLICATES = "a recording is there more than once, and is read once"
+DUPLICATES = "a recording is given more than once, and is read once"
 """A remark: files have the same content, as an unpacked or copied file or a link has. A run's own traces are not
 compared."""
 NO_RANK = "a process that is no rank used a GPU: its work is not counted"
