@@ -90,7 +90,6 @@ def _evidence(observed_rank: ObservedRank, answer: dict[str, Any] | None, now_ns
         since_ns=time.time_ns() - (now_ns - observed_rank.progress_ns),
         quiet_ns=now_ns - observed_rank.life_ns,
         step=int(observed_rank.facts.get("step") or 0),
-        phase=observed_rank.facts.get("phase"),
         place=observed_rank.facts.get("place"),
         usual_ns=1000 * observed_rank.usual_us,
         longest_ns=1000 * observed_rank.longest_us,

@@ -149,6 +149,11 @@ def users_place(frames: Sequence[Sequence[Any]]) -> ProgramLine | None:
     return next((ProgramLine(*frame[:3]) for frame in frames if frame[3]), None)
 
 
+def place_of(rank: Evidence) -> ProgramLine | None:
+    """The user's line that the main thread is in; where its stack is not known, the last one that was seen."""
+    return users_place(rank.threads.get("main", [])) or (ProgramLine(*rank.place) if rank.place else None)
+
+
 def _sizes(sizes: list[list[int]]) -> str:
     """Sizes of tensors, as "7 × 4 elements".
 

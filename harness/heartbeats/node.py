@@ -15,21 +15,20 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from harness.common.run_folder.heartbeats import MEMORY, Evidence
+from harness.common.run_folder.heartbeats import MEMORY
 from harness.common.run_folder.run_files import EVIDENCE, MONITORS, STATUS
 from harness.common.run_folder.run_store import UnreadFileError
 from harness.heartbeats.collect import Collector
 from harness.heartbeats.hang import Hang, write_hang
-from harness.heartbeats.lines import node_files
-from harness.heartbeats.silent_nodes import NodeFile, SilentNode
-from harness.heartbeats.stuck import NodeEvidence, judge
+from harness.heartbeats.preparing import preparation
+from harness.heartbeats.silent_nodes import seen
+from harness.heartbeats.stuck import judge
 from harness.monitor.record import record
 from harness.monitor.source import exit_code_of
 
 LOOK_S = 2.0
-LOST_S = 20.0  # a node that has written nothing for so long, while others did, is the cause of a hang
+TELL_S = 300.0  # between two lines of the log on who works before the first step
 LATE_S = 1.5  # a look that comes so much later: the job was suspended, or this process had no core
-QUIET_NS = 4_000_000_000  # without a sign of life, at the time of the evidence
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -60,7 +59,8 @@ def _watch(arguments: argparse.Namespace, claim: str | None) -> None:
 
 
 class Guard:
-    """Decides from the files of all nodes whether the run is stuck, in a thread, and writes `live/stuck.json`.
+    """Decides from the files of all nodes whether the run is stuck, in a thread, and writes `live/stuck.json`. Of a
+    run that has ended no step yet it says who works.
 
     Looks every two seconds. stop: whether to end a job that is stuck. over: set when it looks no more."""
 
@@ -68,6 +68,7 @@ class Guard:
         self._run, self._stop = run, stop
         self.over = threading.Event()
         self._hang: Hang | None = None
+        self._tell_s = 0.0  # when who works may be told again
         self._runs_since_ns = 0
         self._thread = threading.Thread(target=self._go, name="guard", daemon=True)
 
@@ -97,7 +98,12 @@ class Guard:
 
     def _look(self) -> None:
         is_still = any(EVIDENCE.paths(self._run))
-        found = judge(seen(self._run, time.time_ns(), self._runs_since_ns)) if is_still else None
+        node_evidence = seen(self._run, time.time_ns(), self._runs_since_ns) if is_still else None
+        found = judge(node_evidence) if node_evidence else None
+        said = preparation(node_evidence) if node_evidence else ""
+        if said and time.monotonic() >= self._tell_s:
+            self._tell_s = time.monotonic() + TELL_S
+            print(said, file=sys.stderr, flush=True)
         if found is None:
             if self._hang is not None:
                 write_hang(self._run, self._hang._replace(until_ns=time.time_ns()))
@@ -118,37 +124,6 @@ class Guard:
             status = STATUS.as_json.read(STATUS.path(self._run))
             if status["host"] == socket.gethostname():
                 os.kill(int(status["pid"]), signal.SIGUSR2)
-
-
-def seen(run: Path, now_ns: int, runs_since_ns: int = 0) -> NodeEvidence:
-    """All nodes of a run as their files have them. runs_since_ns: unix time since which this job was not suspended:
-    what was written before says nothing of now. Raises UnreadFileError, OSError, ValueError, KeyError: one is damaged.
-    """
-    ranks: list[Evidence] = []
-    gone: dict[int, bool] = {}
-    silent: list[SilentNode] = []
-    world, alive = 0, False
-    for path in node_files(run):
-        node = NodeFile(path)
-        world = max(world, node.world)
-        gone.update(node.gone)
-        evidence = EVIDENCE.path(run, path.stem)
-        content = EVIDENCE.as_json.read(evidence) if evidence.exists() else None
-        may_report = now_ns - runs_since_ns <= LOST_S * 1e9
-        if not may_report and (quiet := node.silent(LOST_S, now_ns)):
-            silent.append(quiet)
-        elif content is not None and int(content["unix_ns"]) >= runs_since_ns:
-            shift = now_ns - int(content["unix_ns"])
-            there = [Evidence(**each) for each in content["ranks"] if each["rank"] not in node.gone]
-            ranks += [_later(rank, shift) for rank in there]
-        else:
-            alive |= bool(node.there)
-    return NodeEvidence(now_ns, world, ranks, gone, silent, alive)
-
-
-def _later(rank: Evidence, ns: int) -> Evidence:
-    """The rank now: one that was quiet still is, or the file would be new; one that was not may work still."""
-    return rank._replace(quiet_ns=rank.quiet_ns + ns) if rank.quiet_ns > QUIET_NS else rank
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""A node's file of heartbeats by its two ends: which ranks began there, which have ended, when it last reported; and
-nodes that do not report any more, as a sentence."""
+"""A node's file of heartbeats by its two ends: which ranks began there, which have ended, when it last reported; nodes
+that do not report any more, as a sentence; and what is known of all nodes of a run that makes no progress."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness.common.display.text import ranks_named
-from harness.common.run_folder.heartbeats import PERIOD_S
+from harness.common.run_folder.heartbeats import PERIOD_S, Evidence
+from harness.common.run_folder.run_files import EVIDENCE
 from harness.common.system.bounded_read import BoundedReadError
 from harness.heartbeats.lines import GoneLine, Line, MonitorEnd, NodeLine, RankHeader, both_ends, node_files
 
+LOST_S = 20.0  # a node that has written nothing for so long, while others did, is the cause of a hang
+QUIET_NS = 4_000_000_000  # without a sign of life, at the time of the evidence
 SILENT_S = 5 * PERIOD_S  # a node that has not reported for so long does not report any more
 
 
@@ -95,3 +98,49 @@ def silent_nodes(run: Path, seconds: float) -> list[SilentNode]:
             if node := NodeFile(path).silent(seconds, time.time_ns()):
                 found.append(node)
     return found
+
+
+class NodeEvidence(NamedTuple):
+    """What is known of all nodes at one moment. world: the number of ranks, 0 where nobody says it.
+
+    gone: ranks whose process has ended, and whether it said that its training was over. silent: nodes that do not
+    report any more. alive: whether a node has ranks that make progress.
+    """
+
+    now_ns: int
+    world: int
+    ranks: Sequence[Evidence]
+    gone: dict[int, bool]
+    silent: Sequence[SilentNode]
+    alive: bool
+
+
+def seen(run: Path, now_ns: int, runs_since_ns: int = 0) -> NodeEvidence:
+    """All nodes of a run as their files have them. runs_since_ns: unix time since which this job was not suspended:
+    what was written before says nothing of now. Raises UnreadFileError, OSError, ValueError, KeyError: one is damaged.
+    """
+    ranks: list[Evidence] = []
+    gone: dict[int, bool] = {}
+    silent: list[SilentNode] = []
+    world, alive = 0, False
+    for path in node_files(run):
+        node = NodeFile(path)
+        world = max(world, node.world)
+        gone.update(node.gone)
+        evidence = EVIDENCE.path(run, path.stem)
+        content = EVIDENCE.as_json.read(evidence) if evidence.exists() else None
+        may_report = now_ns - runs_since_ns <= LOST_S * 1e9
+        if not may_report and (quiet := node.silent(LOST_S, now_ns)):
+            silent.append(quiet)
+        elif content is not None and int(content["unix_ns"]) >= runs_since_ns:
+            shift = now_ns - int(content["unix_ns"])
+            there = [Evidence(**each) for each in content["ranks"] if each["rank"] not in node.gone]
+            ranks += [_later(rank, shift) for rank in there]
+        else:
+            alive |= bool(node.there)
+    return NodeEvidence(now_ns, world, [rank for rank in ranks if not rank.gone], gone, silent, alive)
+
+
+def _later(rank: Evidence, ns: int) -> Evidence:
+    """The rank now: one that was quiet still is, or the file would be new; one that was not may work still."""
+    return rank._replace(quiet_ns=rank.quiet_ns + ns) if rank.quiet_ns > QUIET_NS else rank

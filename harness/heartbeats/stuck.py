@@ -1,7 +1,7 @@
 """Whether a run is stuck: who is stuck where, who waits for whom, since when. From the evidence of all its nodes.
 
 A rank that waits in a collective waits for another rank; the cause is a rank that does not, or that ranks wait in
-different collectives. Slow but alive is not stuck: see `threshold_s`.
+different collectives. Slow but alive is not stuck: see `threshold_s`; before a step has ended, preparing.py.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 from harness.common.display.text import ranks_named, where
 from harness.common.paths import PROGRAM
 from harness.common.run_folder.heartbeats import LEAST_S, TIMES_USUAL, Evidence
-from harness.heartbeats.hang import FOR_LOCK, LOADS, Hang, Wait, users_place, waits_for_ranks
+from harness.heartbeats.hang import FOR_LOCK, LOADS, Hang, Wait, place_of, waits_for_ranks
 from harness.heartbeats.lines import ProgramLine
-from harness.heartbeats.silent_nodes import SilentNode, who_is_silent
+from harness.heartbeats.preparing import UNKNOWN_S, at_work
+from harness.heartbeats.silent_nodes import NodeEvidence, who_is_silent
 
-UNKNOWN_S = 60.0  # before steps have ended: loading and connecting take long
 SLOW = 3  # times longer, where a rank may only be slow: it waits for its loader, compiles, saves
 COMPUTING_S = 60.0  # without progress, for a rank that computes in code that is not observed
 RECEIVING_S = 600.0  # the same, for a rank that receives what arrives slowly, such as a download
@@ -40,7 +40,6 @@ ADVICE = {
     "gone": "its process has ended and nobody stopped the others: look at its last lines in the log",
     "node gone": "its node does not answer: tell the operators, and start the run again without it",
     "left early": "it had fewer batches than the others: give every rank as many, as with a DistributedSampler",
-    "never began": f"it did not start or cannot connect: {PROGRAM} doctor --in-job checks the network of the nodes",
     "other collective": "all ranks of a group must make the same collectives in the same order: look for an `if rank`",
     "other size": "all ranks of a group must give tensors of the same size",
     "order": "two groups are used in opposite order: use them in the same order on all ranks",
@@ -64,21 +63,6 @@ _CALLS = {
 }
 
 
-class NodeEvidence(NamedTuple):
-    """What is known of all nodes at one moment. world: the number of ranks, 0 where nobody says it.
-
-    gone: ranks whose process has ended, and whether it said that its training was over. silent: nodes that do not
-    report any more. alive: whether a node has ranks that make progress.
-    """
-
-    now_ns: int
-    world: int
-    ranks: Sequence[Evidence]
-    gone: dict[int, bool]
-    silent: Sequence[SilentNode]
-    alive: bool
-
-
 class _Scene(NamedTuple):
     """All ranks that are there, and what those of them that wait for others wait in."""
 
@@ -96,6 +80,7 @@ class _Scene(NamedTuple):
         """The finding. said: what the causing ranks do; waiting: default: all that wait and do not cause it."""
         waiting = [rank for rank in self.waits if rank not in causing] if waiting is None else waiting
         step = max(rank.step for rank in self.ranks)  # a stopped rank's last heartbeat may be older than its step
+        at = f"in step {step}" if step else "before the first step has ended"
         return Hang(
             kind=kind,
             ranks=tuple(sorted(causing)),
@@ -103,7 +88,7 @@ class _Scene(NamedTuple):
             step=step,
             since_ns=max(rank.since_ns for rank in self.ranks),
             place=program_line,
-            sentence=f"in step {step}: {'; '.join([*self._waiting(waiting), said])}",
+            sentence=f"{at}: {'; '.join([*self._waiting(waiting), said])}",
             advice=ADVICE[kind],
             lines=tuple(map(self._line, sorted(self.ranks, key=lambda each: each.rank))),
         )
@@ -124,7 +109,7 @@ class _Scene(NamedTuple):
 
 def judge(node_evidence: NodeEvidence) -> Hang | None:
     """The run's state of being stuck; None: it is alive, or may be."""
-    ranks = [rank for rank in node_evidence.ranks if not rank.gone]
+    ranks = node_evidence.ranks
     if node_evidence.alive or not ranks:
         return None
     scene = _Scene(ranks, {rank.rank: wait for rank in ranks if (wait := waits_for_ranks(rank))})
@@ -132,6 +117,8 @@ def judge(node_evidence: NodeEvidence) -> Hang | None:
     usual_s = max(rank.usual_ns for rank in ranks) / 1e9
     others = [rank for rank in ranks if rank.rank not in scene.waits]
     if idle_s < max((threshold_s(rank, usual_s) for rank in others), default=threshold_s(ranks[0], usual_s)):
+        return None
+    if not usual_s and at_work(node_evidence):
         return None
     if missing := _missing(node_evidence, scene):
         return missing
@@ -155,7 +142,7 @@ def threshold_s(rank: Evidence, usual_s: float) -> float:
 
 
 def _missing(node_evidence: NodeEvidence, scene: _Scene) -> Hang | None:
-    """Ranks that are not there: on a silent node, gone, or never begun."""
+    """Ranks that are not there: on a silent node, or gone."""
     if node_evidence.silent:
         ranks = [rank for node in node_evidence.silent for rank in node.ranks]
         return scene.stuck("node gone", ranks, who_is_silent(node_evidence.silent))
@@ -169,10 +156,6 @@ def _missing(node_evidence: NodeEvidence, scene: _Scene) -> Hang | None:
     ]
     if left and scene.waits:
         return scene.stuck("left early", left, f"{ranks_named(left)} {'have' if left[1:] else 'has'} left the training")
-    there = {rank.rank for rank in scene.ranks} | set(node_evidence.gone)
-    never = sorted(set(range(node_evidence.world)) - there)
-    if never and not any(rank.step for rank in scene.ranks):
-        return scene.stuck("never began", never, f"{ranks_named(never)} did not begin")
     return None
 
 
@@ -252,11 +235,6 @@ def _of_worker(rank: Evidence) -> str:
         if child["waits_in"] and not child["waits_in"].startswith((FOR_LOCK, "polling")):
             return f" (pid {child['pid']}), which is {child['waits_in']}"
     return ""
-
-
-def place_of(rank: Evidence) -> ProgramLine | None:
-    """The user's line that the main thread is in; where its stack is not known, the last one that was seen."""
-    return users_place(rank.threads.get("main", [])) or (ProgramLine(*rank.place) if rank.place else None)
 
 
 def _among_collectives(scene: _Scene) -> Hang:

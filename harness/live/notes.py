@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import numpy as np
 
@@ -12,12 +13,14 @@ from harness.analysis.slowest_rank import slowest
 from harness.common.display.format import span
 from harness.common.display.text import clock
 from harness.common.paths import PROGRAM
+from harness.common.run_folder.run_store import UnreadFileError
 from harness.explain.pace import change_sentence, returns, slowest_sentence, worth_telling
 from harness.heartbeats.bad_loss import earliest
 from harness.heartbeats.dead import first_death
 from harness.heartbeats.hang import read_hang
 from harness.heartbeats.model import Live, aligned
-from harness.heartbeats.silent_nodes import SilentNode, who_is_silent
+from harness.heartbeats.preparing import preparation
+from harness.heartbeats.silent_nodes import SilentNode, seen, who_is_silent
 from harness.heartbeats.time_limit import Note, time_limit
 
 MOST_LINES = 8  # of ranks, as evidence
@@ -34,6 +37,13 @@ def stuck(live: Live) -> Iterator[Note]:
     if hang is not None and hang.until_ns is None:
         lines = "; ".join(hang.lines[:MOST_LINES])
         yield Note("stuck", hang.ranks, f"{hang.now(live.now_ns)}.", lines, hang.advice)
+
+
+def prepares(live: Live) -> Iterator[Note]:
+    """No step has ended for long, and a rank works."""
+    with suppress(UnreadFileError, OSError, ValueError, LookupError, TypeError):  # a damaged file of a node
+        if not live.suspended and (said := preparation(seen(live.path, live.now_ns))):
+            yield Note("prepares", (), f"{said}.", "", "")
 
 
 def failed(live: Live) -> Iterator[Note]:
@@ -102,4 +112,12 @@ def pace(live: Live) -> Iterator[Note]:
 
 
 # The most urgent first.
-SOURCES: list[Callable[[Live], Iterator[Note]]] = [stuck, failed, nonfinite_loss, silent_nodes, time_limit, pace]
+SOURCES: list[Callable[[Live], Iterator[Note]]] = [
+    stuck,
+    failed,
+    nonfinite_loss,
+    silent_nodes,
+    prepares,
+    time_limit,
+    pace,
+]

@@ -239,19 +239,9 @@ def last_steps_us(live: Live, count: int) -> list[float]:
 
 def _findings(notes: Sequence[Note], width: int, room: int) -> list[Text]:
     """The sentences that there is room for, with their evidence if there is room for all of it."""
-    if not notes:
-        return []
     full = [line for note in notes for line in (Text(), *_note(note, width))]
-    if len(full) <= room:
-        return full
-    lines: list[Text] = [Text()]
-    for number, note in enumerate(notes):
-        sentence = _sentence(note, width)
-        last = number == len(notes) - 1
-        if len(lines) + len(sentence) + (not last) > room:
-            return [*lines, Text(f"and {how_many(len(notes) - number, 'more finding')}", style="dim")][: max(1, room)]
-        lines += sentence
-    return lines
+    short = [Text(), *(line for note in notes for line in _sentence(note, width))]
+    return full if len(full) <= room else short[:room]
 
 
 def _note(note: Note, width: int) -> list[Text]:

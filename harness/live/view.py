@@ -7,14 +7,14 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from harness.common.errors import WorkError
-from harness.heartbeats.model import NS, Live, RunProgress
+from harness.heartbeats.model import Live, RunProgress
 from harness.heartbeats.read import Reader
 from harness.heartbeats.time_limit import Note
 from harness.live.notes import notes
 from harness.run import Run
 from harness.run.state import RunState
 
-_YOUNG_S = 20.0  # a run that has just begun has no heartbeats yet
+_MISSING = "This run has no heartbeats: it has just begun, or its monitor does not run."
 
 
 class RunView(NamedTuple):
@@ -64,11 +64,5 @@ class WatchedRun:
             live=live,
             progress=live.progress(),
             notes=notes(live) if live.there and run_state.state in ("running", "unknown") else [],
-            missing="" if live.there or run_state.state == "queued" else _why_missing(run_state, live.now_ns),
+            missing="" if live.there or run_state.state == "queued" else _MISSING,
         )
-
-
-def _why_missing(run_state: RunState, now_ns: int) -> str:
-    if not run_state.final and run_state.began_ns is not None and now_ns - run_state.began_ns < _YOUNG_S * NS:
-        return "No heartbeats yet: the run has just begun."
-    return "This run has no heartbeats: its monitor does not run, or an older version of the harness started it."

@@ -23,7 +23,6 @@ def rank(number: int, **known: Any) -> Evidence:
         "since_ns": NOW_NS - 12 * S,
         "quiet_ns": 12 * S,
         "step": 37,
-        "phase": "data",
         "place": DATA[:3],
         "usual_ns": S // 10,
         "longest_ns": S // 5,

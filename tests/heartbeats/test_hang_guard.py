@@ -12,7 +12,8 @@ import pytest
 from harness.common.run_folder.heartbeats import Evidence
 from harness.common.run_folder.run_files import EVIDENCE, HEARTBEATS
 from harness.heartbeats.hang import read_hang
-from harness.heartbeats.node import Guard, seen
+from harness.heartbeats.node import Guard
+from harness.heartbeats.silent_nodes import seen
 from harness.heartbeats.stuck import judge
 from tests.heartbeats.evidences import NOW_NS, S, rank, waiting
 from tests.waiting import limit_s

@@ -17,11 +17,9 @@ import pytest
 
 from harness.common.run_folder.run_files import EVIDENCE, HEARTBEATS
 from harness.heartbeats.collect import Collector
-from harness.heartbeats.dead import first_death
 from harness.heartbeats.hang import Hang, read_hang
 from harness.heartbeats.model import decode
 from harness.heartbeats.node import Guard
-from tests.common.cgroups import V1, V2, cgroup
 from tests.waiting import limit_s, wait_until
 
 RANK = """
@@ -157,26 +155,24 @@ def test_who_hangs_is_named_and_who_goes_on_is_stuck_no_more(place: Path, begin:
         told(place, "lock")
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("version", [V1, V2])
-def test_a_rank_that_used_more_memory_than_its_cgroup_allows_is_named(
-    place: Path, begin: Callable[..., Any], version: str
+def test_before_a_step_has_ended_only_a_run_in_which_nobody_works_is_stuck(
+    place: Path, begin: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fifo = place / "fifo"
+    for name in ("collect.FIRST_S", "preparing.UNKNOWN_S", "stuck.UNKNOWN_S", "node.TELL_S"):
+        monkeypatch.setattr(f"harness.heartbeats.{name}", 2.0)
+    fifo, go, said = place / "fifo", place / "go", list[str]()
     os.mkfifo(fifo)
-    with cgroup(version) as group:
-        group.limit(48 << 20)
-        rank = begin(str(fifo))[1]
-        group.add(rank.pid)
-        with collector(place):
-            wait_until(lambda: sum(line["event"] == "rank" for line in lines_of(place)) == 2, "two ranks")
-            fifo.write_text("held = [bytearray(b'x' * (8 << 20)) for _ in range(64)]")
-            assert rank.wait(limit_s()) == -signal.SIGKILL
-            wait_until(lambda: first_death(place / "run"), "the first death")
-            found = first_death(place / "run")
-    assert found is not None
-    why = "the kernel killed it: the job used more memory than its cgroup allows"
-    assert found.sentence == f"rank 1 failed first, in step 60: {why} (last seen at data.py:41)"
+
+    def prepares() -> bool:
+        said.append(capsys.readouterr().err)
+        return stuck(place) is None and "for rank 1, which is computing in data.py:41" in "".join(said)
+
+    with collector(place), Guard(place / "run", stop=False):
+        begin(str(fifo), steps=0)
+        fifo.write_text(f"while not os.path.exists({str(go)!r}): pass")
+        wait_until(prepares, "who works", lambda: said)
+        go.touch()
+        assert told(place, "lock", "before the first step has ended: rank 0 waits in all_reduce").ranks == (1,)
 
 
 def test_a_job_that_was_suspended_is_not_stuck(place: Path, begin: Callable[..., Any]) -> None:

@@ -9,16 +9,22 @@ import pytest
 
 from harness.common.run_folder.heartbeats import Evidence
 from harness.heartbeats.hang import Hang
-from harness.heartbeats.silent_nodes import SilentNode
-from harness.heartbeats.stuck import ADVICE, NodeEvidence, judge
+from harness.heartbeats.preparing import preparation
+from harness.heartbeats.silent_nodes import NodeEvidence, SilentNode
+from harness.heartbeats.stuck import ADVICE, judge
 from tests.heartbeats.evidences import ALL_REDUCE, DATA, LOADER, NOW_NS, TRAIN, S, rank, waiting
 
 OTHERS = "ranks 0, 2 and 3 wait in all_reduce (train.py:88)"
 
 
+def known_of(ranks: Sequence[Evidence], **known: Any) -> NodeEvidence:
+    return NodeEvidence(
+        NOW_NS, **{"ranks": ranks, "world": len(ranks), "gone": {}, "silent": [], "alive": False, **known}
+    )
+
+
 def judged(ranks: Sequence[Evidence], **known: Any) -> Hang | None:
-    seen = {"world": len(ranks), "gone": {}, "silent": [], "alive": False, **known}
-    return judge(NodeEvidence(NOW_NS, ranks=ranks, **seen))
+    return judge(known_of(ranks, **known))
 
 
 def with_rank_1(**known: Any) -> list[Evidence]:
@@ -101,7 +107,6 @@ SLOW = {
     for name, file in SLOW_FILES.items()
 }
 OWN_LOCK = {"collectives": waiting(1).collectives, "waits_in": "waiting for a lock", "threads": {"main": [DATA, TRAIN]}}
-NEVER = in_call(0, "init_process_group", 0)._replace(step=0)
 
 CASES = [
     Case("computes for long", aged(61, waiting(0), rank(1, **BUSY)), "computes", (1,),
@@ -121,7 +126,6 @@ CASES = [
          "rank 1 has left the training"),
     Case("a silent node", [waiting(0), waiting(1)], "node gone", (2, 3),
          known={"silent": [SilentNode("node2", (2, 3), NOW_NS - 25 * S)], "world": 4}),
-    Case("never began", aged(61, NEVER), "never began", (1,), known={"world": 2}),
     # Collectives that do not fit together.
     Case("another", [waiting(0), waiting(1), waiting(2, **ODD), waiting(3)], "other collective", (2,),
          "rank 2 waits in broadcast of 1000 elements (eval.py:7)"),
@@ -181,3 +185,85 @@ def test_a_rank_whose_program_has_ended_but_not_its_threads_has_left() -> None:
     found = judged(with_rank_1(threads={"main": [ENDS]}))
     assert found is not None
     assert found.lines[1] == "rank 1: its program has ended, and its process is still there"
+
+
+# ---- Before a step has ended
+
+
+def first(number: int, seconds: int = 62, **known: Any) -> Evidence:
+    """A rank that has ended no step and is quiet for so long."""
+    (found,) = aged(seconds, rank(number, step=0, usual_ns=0, longest_ns=0, **known))
+    return found
+
+
+BARRIER = in_call(0, "barrier", 0)._replace(step=0, since_ns=NOW_NS - 62 * S, quiet_ns=62 * S)
+CHILD = {"pid": 77, "program": "ninja", "state": "S", "computes": False, "waits_in": "polling"}
+WORKS: dict[str, tuple[dict[str, Any], str]] = {
+    "computes": (BUSY, "computing in data.py:41"),
+    "reads": ({"quiet_ns": 0}, "reading or writing in data.py:41"),
+    "reads from a disk that does not answer": ({"state": "D"}, "reading or writing in data.py:41"),
+    "compiles": ({"children": [CHILD, {**CHILD, "program": "cc1plus", "computes": True}]},
+                 "compiling in data.py:41: cc1plus works"),
+    "compiles in short pieces": ({"children": [CHILD], "quiet_ns": 0}, "compiling in data.py:41"),
+    "has workers": ({"children": [{**CHILD, "program": "tokenize", "state": "R"}], "waits_in": "sleeping"},
+                    "waiting for a child in data.py:41: tokenize works"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("known", "doing"), WORKS.values(), ids=WORKS)
+@pytest.mark.parametrize("minutes", [1, 600])
+def test_before_a_step_has_ended_no_time_makes_a_run_stuck_in_which_a_rank_works(
+    known: dict[str, Any], doing: str, minutes: int
+) -> None:
+    scene = [BARRIER, first(1, 60 * minutes + 2, **known)]
+    assert judged(scene) is None
+    assert preparation(known_of(scene)) == f"No step has ended yet: rank 0 waits 1 min 2 s for rank 1, which is {doing}"
+    both = [each._replace(rank=number) for number, each in enumerate((scene[1], scene[1]))]
+    assert "the run waits" in preparation(known_of(both)) and f"ranks 0 and 1, which are {doing}" in preparation(
+        known_of(both)
+    )
+    (ended,) = aged(61, scene[1]._replace(usual_ns=S))
+    assert preparation(known_of([BARRIER, ended])) == ""
+
+
+UNSEEN: dict[str, tuple[dict[str, Any], str]] = {
+    "not begun": ({"world": 2}, "rank 1, which is not there yet"),
+    "a silent node": (
+        {"silent": [SilentNode("node2", (1,), NOW_NS - 90 * S)]},
+        "rank 1, which is on node2, which is silent",
+    ),
+    "makes progress": ({"world": 2, "alive": True}, ""),
+}
+
+
+@pytest.mark.parametrize(("known", "who"), UNSEEN.values(), ids=UNSEEN)
+def test_a_rank_of_which_nothing_is_seen_may_work(known: dict[str, Any], who: str) -> None:
+    assert judged([BARRIER], **known) is None
+    assert preparation(known_of([BARRIER], **known)).endswith(who)
+
+
+SPINS = {"state": "R", "computes": True, "quiet_ns": 0}  # as a rank does that waits in NCCL
+ASLEEP: dict[str, tuple[list[Evidence], str, tuple[int, ...]]] = {
+    "a lock": ([BARRIER, first(1, waits_in="waiting for a lock")], "lock", (1,)),
+    "a child that sleeps": ([BARRIER, first(1, waits_in="waiting for a child", children=[CHILD])], "child", (1,)),
+    "stopped": ([BARRIER, first(1, state="T", threads={})], "stopped", (1,)),
+    "all in one collective": ([BARRIER, BARRIER._replace(rank=1)], "network", ()),
+    "a spinning rank waits for one that sleeps": (
+        [waiting(0, 2)._replace(**SPINS, usual_ns=0, since_ns=NOW_NS - 62 * S), first(1, waits_in="sleeping")],
+        "sleeps",
+        (1,),
+    ),
+}
+
+
+@pytest.mark.parametrize(("scene", "kind", "ranks"), ASLEEP.values(), ids=ASLEEP)
+def test_a_run_in_which_nobody_works_is_stuck_before_its_first_step_too(
+    scene: list[Evidence], kind: str, ranks: tuple[int, ...]
+) -> None:
+    found = judged(scene)
+    assert found is not None and (found.kind, found.ranks) == (kind, ranks)
+    assert preparation(known_of(scene)) == ""
+    assert judged([each._replace(since_ns=NOW_NS - 59 * S) for each in scene]) is None
+    assert found.step or found.sentence.startswith("before the first step has ended: ")
+    died = [each for each in scene if each.rank != 1]
+    assert (judged(died, world=2, gone={1: False}) or found).kind in ("gone", kind)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hang_kinds import HANGS, WITHOUT_STACK, line_of, lines_of
+from hang_kinds import HANGS, WITHOUT_STACK, lines_of
 
 from tests.slurm.slurm_sh import REPOSITORY, SlurmSh, Submitted
 from tests.waiting import limit_s, wait_until
@@ -64,15 +64,6 @@ def test_a_hang_is_named_and_ended(slurm_sh: SlurmSh, kind: str, per_node: int) 
     if found["ranks"] == [per_node] and kind not in WITHOUT_STACK:
         assert (Path(found["place"][0]).name, found["place"][1] in lines) == ("hangs.py", True)
     wait_for_the_end_of_all(tag)
-
-
-@pytest.mark.long  # as a hang on two nodes, which is named here, and a failure on one in tests/own
-def test_the_rank_that_failed_first_is_named_with_its_line(slurm_sh: SlurmSh) -> None:
-    tag = f"slurm-raise-{time.time_ns()}"
-    run = started(slurm_sh, tag, "--wait", "--on-hang", "stop", kind="raise", code=1)
-    line = line_of(SCRIPT, "raise")
-    start = f"rank 1 failed first, in step 30: ValueError: the loss is strange (hangs.py:{line})"
-    assert run.read("status.json")["why"].startswith(start)
 
 
 @dataclass(frozen=True)

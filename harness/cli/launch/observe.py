@@ -31,7 +31,10 @@ FLAGS = (
     ),
     DeclaredParameter(("--steps",), "N", f"the recorded steps, after the first 7 [{job_folder.WINDOW['active']}]"),
     DeclaredParameter(
-        ("--on-hang",), "report|stop", "what to do if no rank makes progress any more [report]", kind=OnHang
+        ("--on-hang",),
+        "report|stop",
+        "what to do if no rank makes progress (before the first step: if none works) [report]",
+        kind=OnHang,
     ),
     DeclaredParameter(("--no-report",), "", "print no report after the command"),
     DeclaredParameter(

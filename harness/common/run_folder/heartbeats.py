@@ -102,7 +102,6 @@ class Evidence(NamedTuple):
     since_ns: int
     quiet_ns: int
     step: int
-    phase: str | None
     place: list[Any] | None
     usual_ns: int
     longest_ns: int

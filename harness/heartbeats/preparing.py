@@ -1,0 +1,54 @@
+"""A run that has ended no step yet: which ranks work, and which wait for them. While one works, the run is not stuck:
+nobody knows how long it takes to compile, to read data or to load weights.
+"""
+
+from __future__ import annotations
+
+from harness.common.display.format import span
+from harness.common.display.text import ranks_named, where
+from harness.common.run_folder.heartbeats import Evidence
+from harness.heartbeats.hang import place_of, waits_for_ranks
+from harness.heartbeats.silent_nodes import NodeEvidence
+
+UNKNOWN_S = 60.0  # without progress, before steps have ended: loading and connecting take long
+_COMPILERS = {"ninja", "make", "cmake", "nvcc", "cicc", "ptxas", "hipcc", "gcc", "g++", "c++", "cc1", "cc1plus", "ld"}
+_AT_WORK = "RD"  # states of a process that runs, or is ready to, or waits for a disk
+
+
+def at_work(node_evidence: NodeEvidence) -> dict[int, str]:
+    """What the ranks do that work, as follows "rank 1 is"; if none does, those of which it cannot be seen."""
+    if works := {rank.rank: doing for rank in node_evidence.ranks if (doing := _work_of(rank))}:
+        return works
+    there = {rank.rank for rank in node_evidence.ranks} | set(node_evidence.gone)
+    unseen = dict.fromkeys(set(range(node_evidence.world)) - there, "not there yet")
+    return unseen | {rank: f"on {node.host}, which is silent" for node in node_evidence.silent for rank in node.ranks}
+
+
+def _work_of(rank: Evidence) -> str:
+    """Empty: none. The processor time of one that waits in a collective may be the waiting itself."""
+    children = [child["program"] for child in rank.children]
+    busy = [child["program"] for child in rank.children if child["computes"] or child["state"] in _AT_WORK]
+    spins = rank.state == "R" and waits_for_ranks(rank) is not None
+    if not busy and rank.state != "D" and (spins or rank.quiet_ns >= UNKNOWN_S * 1e9):
+        return ""
+    at = f" in {where(place)}" if (place := place_of(rank)) else ""
+    works = f": {busy[0]} works" if busy else ""
+    if busy or _COMPILERS.intersection(children):
+        return f"{'compiling' if _COMPILERS.intersection(children) else 'waiting for a child'}{at}{works}"
+    return f"{'computing' if rank.computes else 'reading or writing'}{at}"
+
+
+def preparation(node_evidence: NodeEvidence) -> str:
+    """The run's state as a sentence; empty: a step has ended, nobody works, or it is too early to tell."""
+    ranks, works = node_evidence.ranks, at_work(node_evidence)
+    if node_evidence.alive or not ranks or not works or any(rank.usual_ns for rank in ranks):
+        return ""
+    idle_s = (node_evidence.now_ns - max(rank.since_ns for rank in ranks)) / 1e9
+    if idle_s < UNKNOWN_S:
+        return ""
+    waiting = [rank.rank for rank in ranks if rank.rank not in works]
+    waits = f"{ranks_named(waiting)} wait{'s' * (len(waiting) == 1)}" if waiting else "the run waits"
+    doing = works[min(works)]
+    alike = [rank for rank in works if works[rank] == doing]
+    which = f"{ranks_named(alike)}, which {'are' if alike[1:] else 'is'} {doing}"
+    return f"No step has ended yet: {waits} {span(idle_s)} for {which}"
