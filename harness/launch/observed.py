@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -29,6 +30,7 @@ from harness.common.run_folder.run_files import HANG, MONITORS, NODE_STATUS
 from harness.common.run_folder.run_store import UnreadFileError
 from harness.common.system import processes
 from harness.common.system.secrets import masked_words
+from harness.launch.on_node.leftovers import kill_stuck
 from harness.launch.on_node.node_status import NodeStatusFile
 from harness.run.ending import Witnesses, decide
 
@@ -224,6 +226,7 @@ class ObservedCommand:
             return False
         self._kill_at_s = time.monotonic() + KILL_S
         processes.signal_all([self._child], signal.SIGTERM)
+        threading.Thread(target=kill_stuck, args=(str(self._joined.memory),), daemon=True).start()
         return True
 
     # -- the end -------------------------------------------------------------------------------------------------------

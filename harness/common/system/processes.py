@@ -193,16 +193,22 @@ def memory_in_use() -> tuple[int, int]:
 def was_started_with(pid: int, path: Path) -> bool:
     """True when process `pid` lives and has an argument that ends like `path`, whose start may be a link."""
     end = "/".join(("", *path.parts[-2:])).encode()
-    try:
-        words = (PROC / str(pid) / "cmdline").read_bytes()
-    except OSError:
-        return False
-    if not words:  # a zombie, or so new that its words are not there yet; or a thread of the kernel, without a program
+    words = words_of(pid)
+    if words == [
+        b""
+    ]:  # a zombie, or so new that its words are not there yet; or a thread of the kernel, without a program
         try:
             return lives(pid) and bool((PROC / str(pid) / "exe").readlink())
         except OSError:
             return False
-    return any(word.endswith(end) for word in words.split(b"\0"))
+    return any(word.endswith(end) for word in words)
+
+
+def words_of(pid: int) -> list[bytes]:
+    """The command line of a process; empty: it has ended."""
+    with suppress(OSError):
+        return (PROC / str(pid) / "cmdline").read_bytes().split(b"\0")
+    return []
 
 
 def wait(child: subprocess.Popen[bytes]) -> int:

@@ -7,27 +7,31 @@ from __future__ import annotations
 import os
 import signal
 import time
-from contextlib import suppress
-from pathlib import Path
 
 from harness.common.run_folder.heartbeats import MEMORY
-from harness.common.run_folder.run_files import EVIDENCE
-from harness.common.run_folder.run_store import UnreadFileError
 from harness.common.system import processes
 
 _WRITES_S = 10.0  # a rank that is asked to stop may write its trace for so long
+_IDLE_S = 3.0  # between two looks at ranks that were stuck
+_IDLE_NS, _IDLE_BYTES = 300_000_000, 500_000  # CPU time and bytes between them: less is no work
 
 
-def kill_stuck(run: Path) -> None:
-    """Kill what is left on this machine of ranks that were stuck, and of what they started."""
-    for path in EVIDENCE.paths(run):
-        with suppress(UnreadFileError, OSError, ValueError, KeyError, TypeError):
-            content = EVIDENCE.as_json.read(path)
-            ranks = content["ranks"] if content["host"] == os.uname().nodename else []
-            for process in [*ranks, *(child for rank in ranks for child in rank["children"])]:
-                now = processes.stat_of(int(process["pid"]))
-                if now is not None and now.started == process["started"]:
-                    os.kill(int(process["pid"]), signal.SIGKILL)
+def kill_stuck(heartbeats: str) -> None:
+    """Kill the ranks that were asked to stop and do nothing, as one that is stuck, which hears no TERM; one that writes
+    what it recorded is left to it. Returns when no rank is left. heartbeats: as below."""
+    before: dict[int, processes.Usage] = {}
+    while now := {pid: processes.usage(pid) for pid in _of_run(heartbeats) if _is_rank(pid)}:
+        idle = [pid for pid, usage in now.items() if pid in before and _did_nothing(pid, before[pid], usage)]
+        processes.signal_all(idle, signal.SIGKILL)
+        before = now
+        time.sleep(_IDLE_S)
+
+
+def _did_nothing(pid: int, before: processes.Usage, now: processes.Usage) -> bool:
+    """Whether a process and those below it neither compute nor read or write, but for what the observer does in it."""
+    state = processes.stat_of(pid)
+    busy = now.below_runs or (state is not None and state.state in "RD")
+    return not busy and now.cpu_ns - before.cpu_ns < _IDLE_NS and now.io_bytes - before.io_bytes < _IDLE_BYTES
 
 
 def end_orphans(heartbeats: str, shell: int) -> None:
@@ -46,22 +50,19 @@ def end_orphans(heartbeats: str, shell: int) -> None:
 def end_agent(session: str) -> None:
     """Kill the agent of an nsys that has ended without it: it would wait for its nsys for ever."""
     word = f"--session-name={session}".encode()
-    processes.signal_all([pid for pid in processes.pids() if word in _words(pid)], signal.SIGKILL)
-
-
-def _words(pid: int) -> list[bytes]:
-    try:
-        return (Path("/proc") / str(pid) / "cmdline").read_bytes().split(b"\0")
-    except OSError:  # it has ended meanwhile
-        return []
+    processes.signal_all([pid for pid in processes.pids() if word in processes.words_of(pid)], signal.SIGKILL)
 
 
 def orphans(heartbeats: str, shell: int) -> list[int]:
-    """The processes with this folder in their environment that are not below the node's program."""
+    """The run's processes that are not below the node's program."""
     ours = {os.getpid(), shell, *processes.descendants(shell)}
+    return [pid for pid in _of_run(heartbeats) if pid not in ours and processes.lives(pid)]
+
+
+def _of_run(heartbeats: str) -> list[int]:
+    """The processes with this folder in their environment."""
     mark = f"{MEMORY}={heartbeats}".encode()
-    marked = [pid for pid in processes.pids() if pid not in ours and mark in processes.environment(pid)]
-    return [pid for pid in marked if processes.lives(pid)]
+    return [pid for pid in processes.pids() if mark in processes.environment(pid)]
 
 
 def wait_for_ranks(heartbeats: str, most_s: float) -> None:

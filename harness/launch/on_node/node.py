@@ -31,7 +31,7 @@ if __name__ == "__main__":
 
 from harness.common.errors import HarnessError, WorkError
 from harness.common.run_folder.heartbeats import MEMORY
-from harness.common.run_folder.run_files import HANG, MONITORS
+from harness.common.run_folder.run_files import EVIDENCE, HANG, MONITORS
 from harness.common.system import processes
 from harness.common.system.programs import shell_status
 from harness.common.system.secrets import kept_from_nsys, masked_words, told_of_nsys
@@ -135,6 +135,8 @@ class NodeRun:
         is_step = child is not None and Path(self._program).name == "srun"
         if self._canary.poll() is None and child is not None and not is_step:
             processes.signal_all([child.pid, *processes.descendants(child.pid)], signal.SIGTERM)
+        if HANG.path(self.run).exists() and any(EVIDENCE.paths(self.run)):
+            leftovers.kill_stuck(os.environ[MEMORY])
 
     def start(self, words: Sequence[str], environ: dict[str, str]) -> int:
         """Run a program to its end; returns its exit status as a shell reports it."""
@@ -301,7 +303,6 @@ class NodeRun:
         launcher without a handler of its own ends before the ranks that were asked with it."""
         stuck = self.stopped and HANG.path(self.run).exists()
         if stuck or (code >= 128 and not self.stopped):
-            leftovers.kill_stuck(self.run)
             leftovers.end_orphans(heartbeats, os.getpid())
         elif self.stopped:
             leftovers.wait_for_ranks(heartbeats, KILL_S)

@@ -215,10 +215,8 @@ def _deaf() -> None:
 
 
 def _starts_nodes(pid: int) -> bool:
-    with suppress(OSError):
-        words = (processes.PROC / str(pid) / "cmdline").read_bytes().split(b"\0")[:3]  # python -E node.py
-        return any(word.decode("utf-8", "replace").rpartition("/")[2] in _NODES for word in words)
-    return False
+    words = processes.words_of(pid)[:3]  # python -E node.py
+    return any(word.decode("utf-8", "replace").rpartition("/")[2] in _NODES for word in words)
 
 
 def _draw(run: Run) -> None:
@@ -249,10 +247,6 @@ def started_by_hand(script: Path) -> None:
     run = run_of_script(script, Path(os.environ["RUN_DIR"]), os.environ["JOB_ID"])
     os.environ.update(HARNESS_JOB_ID=run.job_id, JOB_ID=run.job_id, RUN_DIR=str(run.path))
     print(f"run {run.job_id}: {run.path}\nfollow it: {COMMAND} logs {run.job_id} -f", flush=True)
-    own, places = Path(__file__).relative_to(ROOT), [*script.absolute().parents, Path.cwd(), *Path.cwd().parents]
-    other = next((each for each in places if (each / own).is_file() and not (each / own).samefile(__file__)), None)
-    if other is not None:  # a copy of this checkout
-        print(f"this script and its run belong to the checkout {ROOT}, and not to {other}", flush=True)
     os.execv(sys.executable, [sys.executable, __file__, str(run.script), SUBMITTED])
 
 
