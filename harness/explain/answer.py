@@ -25,6 +25,7 @@ from harness.analysis.summary.problem_texts import (
 )
 from harness.common.display.format import Scale, duration, percent
 from harness.common.paths import COMMAND, PROGRAM
+from harness.common.run_folder.job_parts import STUCK
 from harness.compare.summaries import kinds_of_recording, kinds_without_causes
 from harness.explain.commands import changed_command, command_of_what_if, is_ours, line_words, share_words, shown_lines
 from harness.explain.findings import (
@@ -66,6 +67,7 @@ _PARTS = (
     ("exposed_memory_ns", "copying", "copying"),
     ("idle_ns", "idle", "idle time"),
 )
+_WITHOUT_RECORDING = "What could be avoided in it cannot be known without a recording: add --profiler torch."
 _TOLD = 0.01  # of the window: a smaller part is left out of the sentence
 MEAN_APART = 0.25  # of the median step, from which the mean is given too
 _STEPS_ENDED_BY = {
@@ -119,8 +121,8 @@ def verdict(summary: Summary) -> Diagnosis:
     doubt, where = doubts(summary), _where(summary)
     if (without := _without_causes(summary)) is not None:
         return replace(without, further=[where] if where else [])
-    if where is None:
-        return Diagnosis(["The recording does not show where the time went."], doubt)
+    if not where:
+        return Diagnosis(["Nothing that was recorded shows where the time of a step went."], doubt)
     found, best = summary.findings or ([] if summary.replay else by_share(summary)), to_gain(summary)
     gain = [gain_sentence(summary, best)] if best else []
     if not found:
@@ -128,8 +130,10 @@ def verdict(summary: Summary) -> Diagnosis:
         if best and summary.replay:
             predicted = f"{_predicted(summary.replay.step_ns, best)}, {percent(best.gain)} less"
             attempt = Attempt(best.meaning, command_of_what_if(summary, best), predicted)
-        further = [where, *work_sentences(summary), *gain, *_warm_up(summary), *before_sentences(summary)]
-        return Diagnosis([_nothing(summary, best)], doubt, attempt=attempt, further=further)
+        said = _nothing(summary, best, where)
+        more = [] if said.startswith(where) else [where]
+        further = [*more, *work_sentences(summary), *gain, *_warm_up(summary), *before_sentences(summary)]
+        return Diagnosis([said], doubt, attempt=attempt, further=further)
     first, others = found[0], found[1 : 1 + MOST_FURTHER]
     why, more = explanation(summary, first), [further_sentence(summary, found) for found in others]
     lines = {why: shown_lines(first.lines)} if why else {}
@@ -308,7 +312,7 @@ def _where_by_metrics(s: Summary) -> str | None:
     names = {"data": "loading data", "forward": "forward", "backward": "backward", "optimizer": "optimizer"}
     parts = ((getattr(rank, f"median_{part}_ns"), name) for part, name in names.items())
     times = ", ".join(f"{duration(ns)} {name}" for ns, name in parts if ns)
-    return f"A step takes {duration(rank.median_step_ns)} (median) by the training's own clock: {times}."
+    return times and f"A step takes {duration(rank.median_step_ns)} (median) by the training's own clock: {times}."
 
 
 def _outside_of_phases(s: Summary) -> str:
@@ -332,13 +336,15 @@ def _outside_of_phases(s: Summary) -> str:
     return f"{said}. What they are cannot be known without a recording: add --profiler torch."
 
 
-def _nothing(s: Summary, best: WhatIf | None) -> str:
-    """That no loss is worth a change, and what is idle then."""
+def _nothing(s: Summary, best: WhatIf | None, where: str) -> str:
+    """That no loss is worth a change, and what is idle then; of a run in which none could be seen, `where`."""
     if not are_cpus(s.devices) and s.devices and not any(d.compute_ns for d in s.devices):
         record = "record steps in which the device computes"
         return f"No kernel ran in this recording, so what a step loses cannot be known from this: {record}."
-    if not s.devices and (outside := _outside_of_phases(s)):
-        return outside
+    if s.job_time is not None and any(part.part == STUCK for part in s.job_time.parts):
+        return where
+    if not s.devices:
+        return _outside_of_phases(s) or f"{where} {_WITHOUT_RECORDING}"
     least = percent(NOTICEABLE)
     said = [f"{'No cause of lost time' if best else 'No part that could be avoided'} is above {least} of the time."]
     idle = device_time.share(s.devices, "idle_ns") or 0.0

@@ -23,6 +23,7 @@ from harness.measure.job_time.time_lines import (
     job_time,
     rank_line,
 )
+from harness.report.tables.job_time import sentence
 
 S = 1_000_000_000
 
@@ -53,7 +54,7 @@ def seconds(found: JobTime) -> dict[str, float]:
     return {part.part: part.duration_ns / S for part in found.parts}
 
 
-JOB = JobRecord(begin_ns=0, end_ns=25 * S, submitted_ns=-5 * S, nodes={0: (1 * S, 23 * S)}, asked_ranks=2)
+JOB = JobRecord(begin_ns=0, end_ns=25 * S, submitted_ns=-5 * S, nodes={0: (1 * S, 23 * S)})
 
 
 def test_a_job_that_was_computed_by_hand() -> None:
@@ -144,13 +145,18 @@ def test_an_import_of_less_than_half_a_second_belongs_to_what_imports_it() -> No
     assert [(each.package, each.duration_ns / S) for each in found] == [("torch", 2.6), ("transformers", 0.7)]
 
 
-def test_without_the_job_the_ranks_say_when_it_began_and_the_queue_is_not_known() -> None:
+def test_without_the_job_the_ranks_say_when_it_began() -> None:
     found = job_time(JobRecord(None, None), [record(0, [(2, IMPORTS, 1)], [10, 11])])
     assert (found.elapsed_ns, seconds(found)["launch"]) == (round(18.5 * S), 0.5)
     assert found.queue_ns is None
-    one_of_two = job_time(JOB, [record(0, [(2, IMPORTS, 1)], [10, 11])])
-    assert one_of_two.unknown == ["where 1 of 2 ranks were: they recorded nothing"]
-    assert found.unknown == ["queue and launch: they cannot be known, because the job was not started by this kit"]
+
+
+def test_what_comes_after_the_last_progress_of_a_run_that_was_stuck_is_no_tail() -> None:
+    ranks = [record(0, [(2, IMPORTS, 1)], [10, 11]), record(1, [(2, IMPORTS, 1), (9, "", 7)], [])]
+    found = job_time(replace(JOB, stuck_ns=14 * S), ranks)
+    (stuck,) = (part for part in found.parts if part.part == "stuck")
+    assert stuck.duration_ns == found.elapsed_ns - sum(ns * S for part, ns in seconds(found).items() if part != "stuck")
+    assert "stuck" in sentence(found) and "let the job end" not in sentence(found) and "tail" not in seconds(found)
 
 
 def test_a_job_of_which_no_rank_recorded_anything_has_no_share_of_steps() -> None:

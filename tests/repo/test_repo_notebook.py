@@ -62,7 +62,7 @@ def test_a_summary_shows_its_answer_briefly_and_untrusted_names_are_text(folder:
     assert tags <= {"DOCUMENT_FRAGMENT", "div", "p", "pre"}
     assert "evil&lt;/script&gt;" in html and "\x1b" not in html
     assert html.count("<p>") < 15, "of a thousand ranks too"
-    assert "The recording does not show where the time went" in shown(Summary())
+    assert "Nothing that was recorded shows where the time of a step went" in shown(Summary())
 
 
 # --- tables for data frames -------------------------------------------------------------------------------------------

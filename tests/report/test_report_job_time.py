@@ -26,7 +26,7 @@ def found(imports_s: int, steps: int = 20) -> JobTime:
     taken = [TimedStep((begin + i) * S, S, 0) for i in range(steps)]
     end = begin + steps
     record = RankRecord(0, 0, 2 * S, 2 * S, changes, taken, end * S)
-    made = job_time(JobRecord(0, end * S, -5 * S, {0: (1 * S, end * S)}, 1), [record])
+    made = job_time(JobRecord(0, end * S, -5 * S, {0: (1 * S, end * S)}), [record])
     assert made is not None
     return made
 

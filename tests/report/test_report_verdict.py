@@ -14,6 +14,7 @@ from harness.analysis.summary import (
     Collective,
     Copy,
     JobTime,
+    JobTimePart,
     LineShare,
     MonitorDevice,
     Pipeline,
@@ -93,6 +94,7 @@ WARM_UP: dict[str, Any] = {"source": "made", "counted": 10, "duration": equal(10
 LAST = Straggler(rank=3, last_arrivals=9, collectives=10, mean_lateness_ns=5, evidence="…")
 OUTSIDE = "50.0 ms of 100 ms a step (50.0 %) are outside of loading data, forward, backward and optimizer"
 LINE = LineShare(where=CodeLocation(file="train.py", line=5, function="<module>"), share=0.97)
+STUCK = JobTime(elapsed_ns=2, useful_share=0.5, parts=[JobTimePart(part="stuck", duration_ns=1, share=0.5)])
 UNUSABLE = Problem(severity=RecordingVerdict.UNUSABLE, what="events are missing", evidence="7 of 9")
 TP_4 = {"tp": 4, "global_batch_size": 6, "micro_batch_size": 6, "nodes": 1, "gpus_per_node": 4}
 ZERO_3 = {"nodes": 1, "zero_stage": 3, "hpz_partition": 4}
@@ -172,7 +174,7 @@ ANSWERS: dict[str, Answer] = {
         ("A period takes 1.00 ms (median; the steps are not marked, and a period of a kernel may be a layer): ",
          "40.0 % of the time, about 400 µs a period."), (), None,
     ),
-    "nothing recorded": (Summary(), ("The recording does not show where the time went.",), (), None),
+    "nothing recorded": (Summary(), ("Nothing that was recorded shows where the time of a step went.",), (), None),
     "pageable copies": (summary(**copied("copy H2D", MS)), ("pin_memory=True",), (), None),
     **{
         f"the few bytes of an item, {direction}": (
@@ -196,6 +198,21 @@ ANSWERS: dict[str, Answer] = {
     ),
     "what no phase has is not explained": (
         summary(training=[own_clock(forward=30, backward=20)], devices=[]), (OUTSIDE, "--profiler torch"), (), None,
+    ),
+    "without a recording nobody knows what could be avoided": (
+        summary(training=[own_clock(forward=60, backward=38)], devices=[]),
+        ("A step takes 100 ms (median) by the training's own clock: 60.0 ms forward, 38.0 ms backward.",
+         "cannot be known without a recording: add --profiler torch"), ("no part",), None,
+    ),
+    "a run that was stuck to its end": (
+        summary(training=[own_clock(forward=60, backward=38)], devices=[], job_time=STUCK),
+        ("A step takes 100 ms",), ("avoided", "add --profiler"), None,
+    ),
+    "a run that was stuck, recorded before": (
+        summary(compute=99, idle={"launch-bound": 1}, job_time=STUCK), ("99.0 % computing",), ("avoided",), None,
+    ),
+    "a run that died before a step": (
+        summary(training=[own_clock()], devices=[]), ("Nothing that was recorded shows",), ("outside", "clock"), None,
     ),
     "the lines outside of all phases": (
         summary(training=[own_clock(forward=30, backward=20)], devices=[],

@@ -177,8 +177,6 @@ class JobTime(SummaryPart, kw_only=True):
     """GPUs of the job × elapsed time; a GPU hour is 3.6e12 of it. Null without GPUs."""
     energy_joules: float | None = None
     """Σ `monitor.energy_joules`. Null if one is not given."""
-    unknown: list[str] = []
-    """What cannot be known, and why."""
 
 
 class PredictedNumber(SummaryPart, kw_only=True):

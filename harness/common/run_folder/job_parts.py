@@ -22,6 +22,7 @@ CHECKPOINTS = "checkpoints"
 TRACES = "traces"
 OTHER = "other"
 TAIL = "tail"
+STUCK = "stuck"  # from the last progress of any rank, in a run that was stuck to its end
 ENDING = "ending"  # after the last rank: the launcher's, the profiler's and the monitor's end
 CONVERSION = "conversion"  # after the last node: conversion of reports, the monitor's plots
 
@@ -40,6 +41,7 @@ PARTS = {  # each with its colour: blue for the steps, tones for what comes befo
     CHECKPOINTS: palette.MEMORY,
     TRACES: "#d9a8c8",
     TAIL: palette.COMMUNICATION,
+    STUCK: "#b2182b",
     ENDING: "#b5bbc2",
     CONVERSION: "#e3d26a",
 }

@@ -16,6 +16,7 @@ from harness.common.run_folder.job_folder import BACKEND
 from harness.common.run_folder.job_parts import FIRST_STEP, FROM_OBSERVER, IMPORTS, STEPS
 from harness.common.run_folder.run_files import JOB_TIME, METRICS
 from harness.common.system.bounded_read import parse_json
+from harness.heartbeats.read import stuck_to_its_end
 from harness.measure.job_time.time_lines import JobRecord, RankRecord, Stretch, TimedStep, job_time
 from harness.run import Run
 
@@ -59,13 +60,7 @@ def read_job_time(run: Run) -> JobTime | None:
 
 
 def _job(run: Run) -> JobRecord:
-    status, record = run.status(), run.known_record
-    asked = record.job.get("experiment") if record else None
-    ranks = None
-    if isinstance(asked, dict):
-        sizes = [asked.get(name) for name in ("nodes", "gpus_per_node")]
-        known = [size for size in sizes if isinstance(size, int) and 0 < size < _MOST_RANKS]
-        ranks = known[0] * known[1] if len(known) == 2 else None
+    status, record, hang = run.status(), run.known_record, stuck_to_its_end(run.path)
     return JobRecord(
         begin_ns=status.started_ns if status else None,
         end_ns=status.ended_ns if status else None,
@@ -73,7 +68,7 @@ def _job(run: Run) -> JobRecord:
         submitted_ns=record.created_ns if record and record.backend != BACKEND else None,
         allocated_ns=status.allocated_ns if status else None,
         nodes={node.node: (node.started_ns, node.ended_ns) for node in run.started_nodes()},
-        asked_ranks=ranks,
+        stuck_ns=hang.since_ns if hang else None,
     )
 
 

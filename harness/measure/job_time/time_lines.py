@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import NamedTuple
 
@@ -33,6 +33,7 @@ from harness.common.run_folder.job_parts import (
     PROLOG,
     START,
     STEPS,
+    STUCK,
     TAIL,
     TRACES,
 )
@@ -42,7 +43,7 @@ LEAST_IMPORT_NS = 500_000_000
 _BESIDE_STEPS = (EVALUATION, CHECKPOINTS, TRACES)
 _SLURMS_CLOCK_NS = 1_000_000_000  # Slurm tells whole seconds
 _ENDED = 99  # of a rank's progress
-_ORDER = (LAUNCH, IMPORTS, OTHER, DATA, MODEL, CHECKPOINTS, EVALUATION, TRACES, TAIL, FIRST_STEP, STEPS, MEETING)
+_ORDER = (STUCK, LAUNCH, IMPORTS, OTHER, DATA, MODEL, CHECKPOINTS, EVALUATION, TRACES, TAIL, FIRST_STEP, STEPS, MEETING)
 
 
 @dataclass(frozen=True)
@@ -86,14 +87,14 @@ class RankRecord:
 @dataclass(frozen=True)
 class JobRecord:
     """The job's begin and end, and those of its nodes by their numbers. None: not known. allocated_ns: when Slurm gave
-    it its nodes, to a second."""
+    it its nodes, to a second. stuck_ns: since when it was stuck, to its end."""
 
     begin_ns: int | None
     end_ns: int | None
     submitted_ns: int | None = None
     nodes: dict[int, tuple[int, int | None]] = field(default_factory=dict)
-    asked_ranks: int | None = None
     allocated_ns: int | None = None
+    stuck_ns: int | None = None
 
 
 class RankTimeLine(NamedTuple):
@@ -119,6 +120,17 @@ def rank_line(record: RankRecord, begin_ns: int, end_ns: int) -> RankTimeLine:
         line += _training(record, before_end, over)
         line += [_renamed(each, TAIL) for each in _clipped(record.changes, over, until)]
     return RankTimeLine(record.rank, [each for each in line if each.ns > 0], first, last)
+
+
+def _stuck_since(line: RankTimeLine, since_ns: int) -> RankTimeLine:
+    """The line of a rank of a run that was stuck from then on."""
+    before = [replace(each, end_ns=min(each.end_ns, since_ns)) for each in line.stretches if each.begin_ns < since_ns]
+    last = [
+        replace(each, begin_ns=max(each.begin_ns, since_ns), part=STUCK)
+        for each in line.stretches
+        if each.end_ns > since_ns
+    ]
+    return line._replace(stretches=before + last)
 
 
 def _renamed(stretch: Stretch, unknown: str) -> Stretch:
@@ -212,21 +224,14 @@ def job_time(job_record: JobRecord, records: Sequence[RankRecord]) -> JobTime | 
     """Where the job's elapsed time went; None: no rank recorded it, or nothing says when the job began and ended."""
     if not records:
         return None
-    unknown = []
     begin, end = job_record.begin_ns, job_record.end_ns
     begin = min(each.began_ns for each in records) if begin is None else begin
     end = max(each.end_ns or 0 for each in records) if end is None else end
     if end <= begin:
         return None
-    if job_record.begin_ns is None:
-        unknown.append("queue and launch: they cannot be known, because the job was not started by this kit")
-    elif job_record.submitted_ns is None:
-        unknown.append("queue: it cannot be known, because the job was not submitted by this kit")
     lines = [rank_line(each, *_node_span(job_record, each, begin, end)) for each in records]
-    if job_record.asked_ranks and len(lines) < job_record.asked_ranks:
-        unknown.append(
-            f"where {job_record.asked_ranks - len(lines)} of {job_record.asked_ranks} ranks were: they recorded nothing"
-        )
+    if job_record.stuck_ns is not None:
+        lines = [_stuck_since(line, job_record.stuck_ns) for line in lines]
     spent, late = _partition(job_record, lines, begin, end)
     own = {line.rank: _sums(line.stretches) for line in lines}
     late = _only_late(spent, late, own)
@@ -243,7 +248,6 @@ def job_time(job_record: JobRecord, records: Sequence[RankRecord]) -> JobTime | 
         parts=parts,
         imports=imports_of(lines),
         lines_by_rank={each.rank: list(each.between) for each in records if each.between},
-        unknown=unknown,
     )
 
 
@@ -343,7 +347,7 @@ class _Whole(NamedTuple):
 
 def _part(part: str, ns: int, whole: _Whole) -> JobTimePart:
     share = ns / whole.elapsed_ns
-    if part in (PROLOG, START, ENDING, CONVERSION) or not whole.lines:
+    if part in (PROLOG, START, STUCK, ENDING, CONVERSION) or not whole.lines:
         return JobTimePart(part=part, duration_ns=ns, share=share)
     lines, own, late = whole.lines, whole.sums_by_rank, whole.late
     times = {rank: sums.get(part, 0) for rank, sums in own.items()}

@@ -33,6 +33,7 @@ DOING = {
     parts.CHECKPOINTS: "writing checkpoints",
     parts.TRACES: "profiling and writing traces",
     parts.TAIL: "after the last step",
+    parts.STUCK: "stuck",
     parts.ENDING: "ending launcher, profiler and monitor",
     parts.CONVERSION: "converting reports and drawing plots",
 }
@@ -143,7 +144,7 @@ def short_words(job_time: JobTime, width: int) -> str:
 
 
 def facts(job_time: JobTime) -> Iterator[tuple[str, str]]:
-    """What is said beside the parts: queue, cost, what cannot be known."""
+    """What is said beside the parts: queue and cost."""
     if job_time.queue_ns is not None:
         yield "queue, before it", time_words(job_time.queue_ns)
     yield "useful", f"{percent(job_time.useful_share)} of the job's time are steps (goodput)"
@@ -153,8 +154,6 @@ def facts(job_time: JobTime) -> Iterator[tuple[str, str]]:
         yield "GPU hours", f"{hours:.3g}, of them {outside * hours:.3g} outside of the steps"
     if job_time.energy_joules is not None:
         yield "energy", f"{job_time.energy_joules / 3.6e6:.3g} kWh of the GPUs in the whole job"
-    for text in job_time.unknown:
-        yield "not known", text
 
 
 def _caption(s: Summary) -> str:
