@@ -102,6 +102,11 @@ class Lesson(LessonPart):
         return self.model_copy(update={k: v for k, v in self.on_cpu if cpu and v is not None})
 
     @property
+    def command_tells(self) -> bool:
+        """Whether the commands and what the runs print have the answer: the fault by which they end."""
+        return self.ends != "completed"
+
+    @property
     def needs_gpus(self) -> bool:
         """Whether runs without GPUs cannot answer any part of it."""
         return all(relation.needs == "gpu" for relation in self.here(cpu=True).relations)

@@ -38,9 +38,9 @@ def start(prepared: PreparedLaunch, command: list[str], files: dict[str, str]) -
     return submit(Start(prepared, command, None, files))
 
 
-def start_announced(prepared: PreparedLaunch, typed: str) -> Run:
-    """Start a launch, with its command and its plan printed. typed: the command."""
-    print(f"\nrunning: {typed}", file=sys.stderr)
+def start_announced(prepared: PreparedLaunch, typed: str, *, hidden: bool = False) -> Run:
+    """Start a launch, with its command and its plan printed. typed: the command; hidden: it is not printed."""
+    print("" if hidden else f"\nrunning: {typed}", file=sys.stderr)
     run = start(prepared, shlex.split(typed.removeprefix("bash ")), announced(prepared).files)
     print(f"{run.job_id}: {run.path}", file=sys.stderr)
     return run

@@ -220,7 +220,8 @@ def _question(lesson_at_site: LessonAtSite, lesson_runs: lessons.LessonRuns) -> 
         print(f"This lesson needs GPUs, and site {lesson_at_site.site.name} runs on CPUs: choose another --site.\n")
     for arm, (experiment, run) in zip("ab", lesson_at_site.arms(lesson_runs), strict=True):
         state = f"run {run.job_id}" if run else "not run yet"
-        print(f"  {arm} ({state}): {lesson_at_site.command(experiment)}")
+        command = f": {lesson_at_site.command(experiment)}" * (not lesson_at_site.lesson.command_tells)
+        print(f"  {arm} ({state}){command}")
         for warning in _warnings(experiment, lesson_at_site.site) if run is None else []:
             print(f"     warning: {warning}")
     print("\nlook at")
@@ -251,19 +252,21 @@ def _run_missing(lesson_at_site: LessonAtSite, lesson_runs: lessons.LessonRuns, 
     from harness.launch.submit import prepare
 
     runs, unfinished = [], []
+    lesson = lesson_at_site.lesson
     arms = lesson_at_site.arms(lesson_runs)
     # Both before the first starts: an arm that cannot run makes the other's run useless.
     ready = [prepare(experiment, lesson_at_site.site) if run is None else None for experiment, run in arms]
     for (experiment, run), prepared in zip(arms, ready, strict=True):
         if run is None and prepared is not None:
-            run = start_announced(prepared, lesson_at_site.command(experiment))  # noqa: PLW2901 - it was missing
+            typed = lesson_at_site.command(experiment)
+            run = start_announced(prepared, typed, hidden=lesson.command_tells)  # noqa: PLW2901 - it was missing
             if backend_of_run(run).HELD:
-                complete(run, quiet, lesson_at_site.lesson.ends)
+                complete(run, quiet or lesson.command_tells, lesson.ends)
             else:
                 unfinished.append(run)
         runs.append(run)
     for run in unfinished:
-        complete(run, quiet, lesson_at_site.lesson.ends)
+        complete(run, quiet or lesson.command_tells, lesson.ends)
     return lessons.LessonRuns(*runs)
 
 

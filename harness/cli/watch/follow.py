@@ -198,7 +198,7 @@ def wait_for_end(run: Run, outputs: list[Tail]) -> State:
         unknown_since = (unknown_since or time.monotonic()) if state == "unknown" and not look.silent else None
         if unknown_since and time.monotonic() - unknown_since > GRACE_S:
             return state
-        if look.why and look.why != shown:
+        if look.why and look.why != shown and (outputs or state != "running"):
             print(f"{state}: {look.why}", file=sys.stderr)
             shown = look.why
         time.sleep(backend_of_run(run).POLL_S)
