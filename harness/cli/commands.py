@@ -70,7 +70,7 @@ COMMANDS = {
     ),
     "status": CommandEntry(
         "harness.cli.watch.status:status",
-        "state and exit status of each node",
+        "state, why it is so, missing files",
         examples=[("status last", "the newest run"), ("status 1234567", "a run by its job id")],
     ),
     "logs": CommandEntry(

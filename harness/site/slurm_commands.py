@@ -178,18 +178,11 @@ def is_silent(server: Server, cluster: str | None) -> bool:
     return since_s is not None and time.monotonic() - since_s < AGAIN_S
 
 
-def number_in_config(name: str, cluster: str | None = None) -> int | None:
+def number_in_config(name: str) -> int | None:
     """A number of the configuration; None: the controller does not say."""
-    found = re.match(r"\d+", _in_config(name, cluster) or "")
-    return int(found[0]) if found else None
-
-
-def _in_config(name: str, cluster: str | None) -> str | None:
-    """A value of the configuration; None: the controller does not say."""
-    options = JobId("", cluster).on_cluster
-    answer = _question(cluster, "scontrol", *options, "show", "config")
-    found = re.search(rf"^{name}[ \t]*=[ \t]*(.*?)[ \t]*$", answer.out, re.MULTILINE) if answer else None
-    return found[1] if found else None
+    answer = _question(None, "scontrol", "show", "config")
+    found = re.search(rf"^{name}[ \t]*=[ \t]*(\d+)", answer.out, re.MULTILINE) if answer else None
+    return int(found[1]) if found else None
 
 
 def in_queue(job: JobId) -> bool:

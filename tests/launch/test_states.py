@@ -260,9 +260,9 @@ ENDS = "touch $(dirname $0)/over"
 @pytest.mark.parametrize(
     ("says", "code", "out", "err"),
     [
-        ({"squeue": "echo 'COMPLETING|None'", "scontrol": "echo 'KillWait                = 45 sec'"}, 0,
+        ({"squeue": "echo 'COMPLETING|None'"}, 0,
          "4711 is ending, its last processes still run: slurm.sh status 4711\n",
-         "4711 is ending: it has 45 s to close its traces"),
+         "4711 is ending: it closes its traces"),
         ({}, 1, "", "Slurm does not know job 4711 (any more): nothing was cancelled"),
         ({"squeue": UNREACHED, "scancel": UNREACHED}, 1, "",
          "Slurm does not answer: the cancellation of job 4711 is not"),
@@ -277,7 +277,7 @@ def test_a_cancellation_says_what_became_of_the_job(
     programs: Programs, tmp_path: Path, harness: Harness, monkeypatch: pytest.MonkeyPatch, *,
     says: dict[str, str], code: int, out: str, err: str,
 ) -> None:  # fmt: skip
-    for name, value in {"QUIET_S": 0.0, "MORE_S": 0.2, "UNHEARD_S": limit_s(1), "MOST_S": 0.5}.items():
+    for name, value in {"QUIET_S": 0.0, "UNHEARD_S": limit_s(1), "MOST_S": 0.5}.items():
         monkeypatch.setattr(cancelling, name, value)
     of_slurm(tmp_path, state="running", started_ns=1)
     programs.say(**says)

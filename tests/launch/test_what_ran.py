@@ -150,16 +150,8 @@ def node(number: int, exit_code: int | None, *words: str) -> NodeStatus:
     return NodeStatus.model_validate(told | {"commands": [list(words)]})
 
 
-def test_status_tells_how_each_node_ended(harness: Harness, tmp_path: Path) -> None:
-    run = written(a_run(tmp_path / "runs", "local-1", nodes=2), node(0, 0, "train", "0"), node(1, None, "train", "1"))
-    lines = harness("status", "local-1").stdout.splitlines()
-    assert lines[1:] == ["  node 0 (n0): exit 0, 2.5 s", "  node 1 (n1): runs", f"  {run.path}"]
+def test_the_status_for_scripts_tells_how_each_node_ended(harness: Harness, tmp_path: Path) -> None:
+    written(a_run(tmp_path / "runs", "local-1", nodes=2), node(0, 0, "train", "0"), node(1, None, "train", "1"))
     nodes = json.loads(harness("status", "local-1", "--json").stdout)["nodes"]
     assert [each["exit"] for each in nodes] == [0, None]
     assert nodes[1]["commands"] == [["train", "1"]]
-
-
-def test_a_node_that_never_told_its_end_is_said_so(harness: Harness, tmp_path: Path) -> None:
-    run = written(a_run(tmp_path / "runs", "local-1"), node(0, None, "train"))
-    (run.path / "status.json").write_text('{"state": "timeout"}')
-    assert "  node 0 (n0): has not told its end\n" in harness("status", "local-1").stdout

@@ -130,7 +130,7 @@ def test_a_job_that_takes_its_time_to_end_is_ending_and_ctrl_c_ends_only_the_wai
     try:
         waiting = subprocess.Popen(argv, env=slurm_sh.slurm.env | slurm_sh.env, stderr=subprocess.PIPE, text=True)
         assert waiting.stderr is not None
-        assert "is ending: it has 90 s to close its traces" in waiting.stderr.readline()
+        assert "is ending: it closes its traces" in waiting.stderr.readline()
         said = slurm_sh.status(run.job_id)
         assert (said["state"], said["reason"]) == ("running", "it is ending: Slurm waits for its last processes")
         waiting.send_signal(signal.SIGINT)

@@ -22,6 +22,10 @@ from harness.run import Run, find_run, write_atomically
 from harness.run.record import FINAL
 
 PAUSE_S = 0.5
+_OF_NSYS = (
+    "; an nsys begins when the run's own recording has ended, and only if its options allow a second one "
+    "(else use --profiler torch)"
+)
 
 
 def capture(
@@ -118,8 +122,8 @@ def _wait(run: Run, number: int, wait_s: int) -> int:
     end_s, looked_s = time.monotonic() + wait_s, time.monotonic()
     while _is_open(run, number):
         if time.monotonic() > end_s:
-            so_far = f"{_there(run, number)} of {all_of_them} have written theirs after {wait_s} s"
-            raise WorkError(f"{so_far}: {_why(run, number) or 'later'}, see {folder}")
+            so_far = f"{_there(run, number)} of {all_of_them} have written theirs after {wait_s} s: later, see {folder}"
+            raise WorkError(so_far + _OF_NSYS * bool(_reports(run)))
         if time.monotonic() - looked_s > 5:
             looked_s, state = time.monotonic(), look_at(run).state
             if state in FINAL and _is_open(run, number):  # what is there is all there will be
@@ -135,26 +139,3 @@ def _wait(run: Run, number: int, wait_s: int) -> int:
     else:
         print(f"recorded: {folder}\nnext: {PROGRAM} report {folder}")
     return 0
-
-
-def _why(run: Run, number: int) -> str:
-    """Why nsys has not begun, where it is known; empty: it has, or is not asked."""
-    for report in _reports(run):
-        if (answer := _answer(run, number, report)) is None:
-            return (
-                f"the nsys of {report} does not answer: it has not started, or its options allow only one recording"
-                " (then use --profiler torch)"
-            )
-        if answer:
-            return f"{report}: {answer}"
-    return ""
-
-
-def _answer(run: Run, number: int, report: str) -> str | None:
-    """What nsys last said of a request; empty: it is ready for it."""
-    if captures.answer_file(run.path, number, report, "ready").exists():
-        return ""
-    try:
-        return captures.answer_file(run.path, number, report, "busy").read_text(encoding="utf-8")
-    except OSError:
-        return None

@@ -39,8 +39,7 @@ NO_ANSWER = "its queue does not answer; this is the last known state"
 RUN_HELP = "job id, name, path, or last"
 QUIET_S = 2.0  # most runs have ended by then, and nothing is said about the wait
 UNHEARD_S = 30.0  # a busy controller needs time
-MORE_S = 5.0  # after the kill, until it is known
-MOST_S = 120.0  # of a site that leaves its jobs more time, the wait is not the command's
+MOST_S = 120.0  # for one that closes its traces
 
 
 class WatchedState:
@@ -129,7 +128,7 @@ RunArgument = Annotated[str, typer.Argument(metavar="[RUN]", help=RUN_HELP, show
 
 
 def status(run: RunArgument = "last", as_json: JsonOption = False) -> int:
-    """Show the state of a run, the exit status of each node, and missing files."""
+    """Show the state of a run, why it is so, and missing files."""
     found = find_run(run)
     state, reason, *_ = look_at(found)
     own, nodes, bad, hang = found.status(), found.started_nodes(), first_bad_loss(found.path), read_hang(found.path)
@@ -143,10 +142,6 @@ def status(run: RunArgument = "last", as_json: JsonOption = False) -> int:
         return 0
     exit_code = "" if own is None or own.exit_code is None else f", exit {own.exit_code}"
     lines = [f"{found.job_id}  {state}{exit_code}  {found.name}", f"  {reason}" if reason else ""]
-    for node in nodes:
-        end = "runs" if state not in FINAL else "has not told its end"
-        end = end if node.exit is None else f"exit {node.exit}, {node.elapsed_ns / 1e9:.1f} s"
-        lines.append(f"  node {node.node} ({node.host}): {end}")
     lines += [f"  {bad.sentence}"] if bad else []
     lines += _of_hang(hang) if hang else []
     lines += [f"  missing: {name}" for name in missing]
@@ -227,24 +222,18 @@ def cancel(run: RunArgument = "last", as_json: JsonOption = False) -> int:
 
 
 def _end_of(run: Run) -> PolledState:
-    """Wait for the run's end, at most as long as its scheduler lets it close its traces; returns its state."""
-    backend = backend_of_run(run)
-    began_s, patience_s, pause_s = time.monotonic(), UNHEARD_S, 0.3
-    said = False
+    """Wait for the run's end, longer for one that is ending; returns its state."""
+    began_s, pause_s, said = time.monotonic(), 0.3, False
     while True:
         after = look_at(run)
         waited_s = time.monotonic() - began_s
-        if after.state in FINAL or after.silent or waited_s > patience_s:
+        if after.state in FINAL or after.silent or waited_s > (MOST_S if after.ending else UNHEARD_S):
             return after
         if after.ending and not said and waited_s > QUIET_S:
-            said, kill_s = True, backend.kill_s(run)
-            patience_s = min(kill_s + MORE_S, MOST_S)
-            print(
-                f"{run.job_id} is ending: it has {kill_s:g} s to close its traces (Ctrl-C ends this wait, not the run)",
-                file=sys.stderr,
-            )
+            said = True
+            print(f"{run.job_id} is ending: it closes its traces (Ctrl-C ends this wait, not the run)", file=sys.stderr)
         time.sleep(pause_s)
-        pause_s = min(1.5 * pause_s, max(backend.POLL_S, 0.3))
+        pause_s = min(1.5 * pause_s, max(backend_of_run(run).POLL_S, 0.3))
 
 
 def _sentence(run: Run, met: Cancellation, after: PolledState) -> str:

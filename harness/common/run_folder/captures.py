@@ -48,9 +48,8 @@ def given_up_file(run: Path, number: int) -> Path:
     return run / FOLDER / f"{number}.given-up"
 
 
-def answer_file(run: Path, number: int, report: str, what: Literal["busy", "ready", "done"]) -> Path:
-    """What the nsys that writes `report` says: it cannot begin yet, and why; it waits for the first step; all is
-    written."""
+def answer_file(run: Path, number: int, report: str, what: Literal["ready", "done"]) -> Path:
+    """What the nsys that writes `report` says: it waits for the first step; all is written."""
     return run / FOLDER / f"{number}.{report}.{what}"
 
 

@@ -29,7 +29,7 @@ NAME = "allocation"
 TEMPLATE, RUNS_HERE, HELD, POLL_S = slurm.TEMPLATE, False, True, local.POLL_S
 directives, warnings, refusals = slurm.directives, slurm.warnings, slurm.refusals
 submit_together, submit_after, most_together = local.submit_together, local.submit_after, local.most_together
-kill_s, logs = local.kill_s, local.logs
+logs = local.logs
 # What a step needs to find its allocation. Others are those of the shell's own step, as its number of tasks.
 _KEPT = ("SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_CONF", "SLURM_CLUSTERS", "SLURM_CLUSTER_NAME")
 _GPUS = re.compile(r"gres[:/]gpu(?::[^:=,]+)?[:=](\d+)")

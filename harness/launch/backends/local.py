@@ -322,8 +322,3 @@ def _end(run: Run, pid: int) -> None:
         raise WorkError(f"{run.name} is {run.record.user}'s: only its owner can stop it") from None
     except ProcessLookupError:  # it ended meanwhile
         return
-
-
-def kill_s(_run: Run) -> float:
-    """Seconds that a run has for its traces after the first request."""
-    return KILL_S

@@ -22,7 +22,6 @@ NAME = BACKEND
 TEMPLATE = TEMPLATES / "local.j2"
 RUNS_HERE = HELD = False
 POLL_S = slurm.POLL_S
-kill_s = slurm.kill_s
 
 
 def _in_job(run: Run) -> bool:

@@ -112,8 +112,5 @@ class Backend(Protocol):
         """Stop the run, which keeps the traces that it has; returns the other runs that end with it. Raises WorkError:
         it could not be stopped."""
 
-    def kill_s(self, run: Run, /) -> float:
-        """Seconds that a run which was asked to end has for its traces, before it is killed."""
-
     def logs(self, run: Run, /) -> list[Path]:
         """The files that the scheduler writes about the run; a file may not exist."""

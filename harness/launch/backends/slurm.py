@@ -25,7 +25,6 @@ BETWEEN_S = 30  # of an allocation's limit, for what lies between two of its run
 MOST_IN_SERIES = 1000
 TEMPLATE = TEMPLATES / "slurm.j2"
 POLL_S = 2.0  # a controller serves hundreds of students
-KILL_S = 30.0  # Slurm's own KillWait, where the controller does not say
 AFTER_TIME = "00:30:00"  # a conversion takes seconds per hundred thousand kernels
 # Site lines with the size of a training, which a process that only converts does not need.
 SIZES = re.compile(
@@ -209,11 +208,6 @@ def _beside(run: Run) -> list[Run]:
     same = (Run(file.parent) for file in run.path.parent.glob(f"[!.]*/{RECORD.name}") if file.parent != run.path)
     known = (each for each in same if each.known_record and shares_allocation(each) and job_of(each) == job_of(run))
     return [each for each in known if (own := each.status()) is None or own.state not in FINAL]
-
-
-def kill_s(run: Run) -> float:
-    """Seconds that Slurm leaves a job between its request to end and its kill."""
-    return number_in_config("KillWait", run.record.cluster) or KILL_S
 
 
 def logs(run: Run) -> list[Path]:

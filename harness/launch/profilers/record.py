@@ -144,23 +144,17 @@ class Recorder:
         wanted = folder_of(self._run, request.number) / self._output.name
         wanted.parent.mkdir(parents=True, exist_ok=True)
         if self._prepared is None:
-            why_not = self._start(wanted)
-            if why_not:
-                self._say(request, "busy", why_not)
+            if not self._starts(wanted):
                 return
             self._prepared = wanted
         self._served = request.number
-        self._say(request, "ready", "")
+        self._say(request, "ready")
 
-    def _start(self, path: Path) -> str:
-        """Prepare the session's next recording; returns why nsys would not, else an empty text."""
+    def _starts(self, path: Path) -> bool:
+        """Prepare the session's next recording, once the run's own has ended; returns whether nsys does."""
         if not self._output.with_name(f"{self._output.name}.nsys-rep").exists():
-            return "the run's own recording has not ended"
-        done = self._ask("start", f"--session={self._session}", f"{OUTPUT}{path}", *self._options)
-        if done.returncode == 0:
-            return ""
-        lines = (done.stderr + done.stdout).strip().splitlines()
-        return f"nsys start: {lines[-1] if lines else f'exit status {done.returncode}'}"
+            return False
+        return not self._ask("start", f"--session={self._session}", f"{OUTPUT}{path}", *self._options).returncode
 
     def _is_written(self, prepared: Path) -> bool:
         """Whether nsys has begun to write it, and is no longer at it."""
@@ -177,12 +171,12 @@ class Recorder:
             if written.exists():
                 written.replace(folder_of(self._run, request.number) / written.name)
         self._prepared = None
-        self._say(request, "done", "")
+        self._say(request, "done")
 
-    def _say(self, request: CaptureRequest, what: Literal["busy", "ready", "done"], text: str) -> None:
+    def _say(self, request: CaptureRequest, what: Literal["ready", "done"]) -> None:
         from harness.common.run_folder.captures import answer_file
 
-        answer_file(self._run, request.number, self._output.name, what).write_text(text, encoding="utf-8")
+        answer_file(self._run, request.number, self._output.name, what).touch()
 
     def _ask(self, *words: str) -> subprocess.CompletedProcess[str]:
         argv = [self._nsys, *words]
