@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 
+from harness.common.run_folder.run_files import EVIDENCE
 from harness.heartbeats.model import Live
 from harness.heartbeats.read import Reader
 from harness.live.notes import notes
+from tests.heartbeats.evidences import rank
 from tests.heartbeats.written import NodeWriter, S, beat
 
 
@@ -31,6 +34,15 @@ def test_nothing_is_said_of_a_healthy_run(node: NodeWriter) -> None:
     live = read(node)
     live.deadline_ns = live.now_ns + 3600 * S
     assert notes(live) == []
+
+
+def test_before_the_first_step_it_is_told_who_works(tmp_path: Path, node: NodeWriter) -> None:
+    first = {"step": 0, "usual_ns": 0, "since_ns": node.now_ns - 62 * S, "quiet_ns": 62 * S}
+    ranks = [rank(0, **first), rank(1, **first | {"quiet_ns": 0, "computes": True})]
+    content = {"unix_ns": node.now_ns, "host": "n0", "ranks": [each._asdict() for each in ranks]}
+    EVIDENCE.path(tmp_path, "n0").write_text(json.dumps(content))
+    said = "No step has ended yet: rank 0 waits 1 min 3 s for rank 1, which is computing in data.py:41."
+    assert told(read(node)) == {"prepares": ((), said)}
 
 
 def test_a_loss_that_is_not_finite(node: NodeWriter) -> None:
