@@ -11,7 +11,7 @@ from harness.analysis.metrics import metrics_by_name
 from harness.analysis.summary import RecordingVerdict, Summary, Window
 from harness.measure.paths import measure_one as measure
 from harness.report.tables.terminal import render
-from harness.traces.trace import Activity
+from harness.traces.trace import Activity, RangeKind
 from tests.analysis.measuring import a_rank, summary_of
 from tests.synthetic import kineto
 from tests.synthetic.columns import NCCL, Made
@@ -139,10 +139,12 @@ def host_alone() -> Made:
     return made
 
 
-def shifted(rank: int, shift: int) -> Made:
+def shifted(rank: int, shift: int, number: int | None = None) -> Made:
+    """Four steps, each with its number from this one on; None: without numbers."""
     made = a_rank(rank)
-    for i in range(4):
-        made.step(shift + i * 100, shift + i * 100 + 100, i).event(shift + i * 100, shift + i * 100 + 50)
+    for i, at in enumerate(range(shift, shift + 400, 100)):
+        name = "step" if number is None else f"ProfilerStep#{number + i}"
+        made.range(at, at + 100, name, kind=RangeKind.STEP).event(at, at + 50)
     return made
 
 
@@ -171,6 +173,7 @@ def damaged() -> Made:
     return made
 
 
+OTHER_STEPS = "ranks were not profiled over the same steps"
 UNMARKED = ("the steps are not marked", "")
 PROBLEMS: list[tuple[list[Made], list[tuple[str, str]]]] = [
     ([host_alone()], [("recorded without a GPU", "")] * 2),
@@ -179,7 +182,8 @@ PROBLEMS: list[tuple[list[Made], list[tuple[str, str]]]] = [
         ("idle causes and ranges are incomplete: launches are missing", "2 of 3 kernels"),
         ("work of the steps continues after their last mark", ""),
     ]),
-    ([shifted(0, 0), shifted(1, 170)], [("ranks were not profiled over the same steps", "")]),
+    ([shifted(0, 0, 2), shifted(1, 100, 3)], [(OTHER_STEPS, "steps 2 to 5 on one rank, 3 to 6 on another")]),
+    ([shifted(0, 0), shifted(1, 170)], [(OTHER_STEPS, "windows start 0.00 ms apart, a step is 0.00 ms")]),
     ([batches(0, marked=True), batches(1, marked=False)], [("different ways", "range batch in 1 of 2 processes")]),
     ([whole_graphs()], [("CUDA graphs", "4 graphs, 86% of kernel time (record with --cuda-graph-trace=node)")]),
     ([layers("FSDP::pre_forward (blocks.{layer}), op_id = {i}")],
@@ -196,6 +200,11 @@ def test_what_a_recording_lacks_is_a_problem_with_its_numbers(
     found = summary_of(*ranks).quality.problems
     for what, evidence in problems:
         assert any(what in problem.what and evidence in problem.evidence for problem in found), what
+
+
+@pytest.mark.parametrize("ranks", [[shifted(0, 0, 2), shifted(1, 170, 2)], [shifted(0, 0), shifted(1, 70)]])
+def test_a_slow_rank_begins_the_same_steps_late(ranks: list[Made]) -> None:
+    assert OTHER_STEPS not in {problem.what for problem in summary_of(*ranks).quality.problems}
 
 
 def verdict(summary: Summary) -> tuple[RecordingVerdict, list[list[int]]]:

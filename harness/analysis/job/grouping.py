@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import PurePath
 from statistics import median
 
@@ -372,15 +372,27 @@ def _several_kinds_of_step(parts: Sequence[RankPart]) -> Iterator[Problem]:
 
 
 def _windows_apart(parts: Sequence[RankPart], clocks: dict[str, Clock]) -> Iterator[Problem]:
-    """Recording windows that start more than half a step apart are not about the same steps."""
-    steps = [median(part.steps.durations_ns) for part in parts if part.steps.durations_ns]
+    """Ranks that recorded other steps: by the steps' numbers, since a slow rank begins each of them late. Without
+    numbers, ranks that train together begin a step less than its length apart."""
+    parts = [part for part in parts if part.steps.durations_ns]
+    spans = sorted({(part.steps.numbers[0], part.steps.numbers[-1]) for part in parts if part.steps.numbers})
+    if spans and all(first >= 0 for first, _ in spans):
+        for (first, last), (later, end) in pairwise(spans):
+            if first < later and last < end:  # else a rank counts fewer of the same steps
+                evidence = f"steps {first} to {last} on one rank, {later} to {end} on another"
+                yield Problem.doubt(problem_texts.UNEVEN, evidence)
+                return
+        return
     starts = [
         part.window_start_ns + part.steps.first_mark_ns + (part.epoch_ns or 0) - clocks[part.clock].offset_ns
         for part in parts
-        if part.clock in clocks and part.steps.durations_ns
+        if part.clock in clocks
     ]
-    if len(starts) > 1 and (apart_ns := max(starts) - min(starts)) > median(steps) / 2:
-        evidence = f"windows start {apart_ns / 1e6:.2f} ms apart, a step is {median(steps) / 1e6:.2f} ms"
+    if len(starts) < 2:
+        return
+    apart_ns, step_ns = max(starts) - min(starts), median(median(part.steps.durations_ns) for part in parts)
+    if apart_ns > step_ns:
+        evidence = f"windows start {apart_ns / 1e6:.2f} ms apart, a step is {step_ns / 1e6:.2f} ms"
         yield Problem.doubt(problem_texts.UNEVEN, evidence)
 
 
