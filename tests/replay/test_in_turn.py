@@ -91,7 +91,15 @@ def test_a_long_wait_in_a_single_step_is_told_because_the_device_was_seen_withou
     assert not broken_promises(summary)
 
 
-@pytest.mark.parametrize(("others_ms", "said"), [(4, "10.0 ms in 2 of 6 steps"), (6, "")])
-def test_steps_are_named_only_if_every_other_one_loses_less_than_half_as_much(others_ms: int, said: str) -> None:
-    by_step = np.array([10, 0, others_ms, 10, 1, 0]) * MS
-    assert in_steps(by_step, by_step == 10 * MS) == said
+@pytest.mark.parametrize(
+    ("each_ms", "said"),
+    [
+        ([10, 0, 4, 10, 1, 0], "10.0 ms in 2 of 6 steps"),
+        ([10, 0, 6, 10, 1, 0], ""),
+        ([29] * 19 + [222], "38.6 ms in 20 of 20 steps"),  # one long step is not most of it
+        ([0, 30] * 9 + [0, 200], "47.0 ms in 10 of 20 steps"),
+    ],
+)
+def test_steps_are_named_only_if_every_other_one_loses_less_than_half_as_much(each_ms: list[int], said: str) -> None:
+    by_step = np.array(each_ms) * MS
+    assert in_steps(by_step, by_step == by_step.max()) == said

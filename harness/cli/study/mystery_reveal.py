@@ -93,8 +93,9 @@ def _diagnosis(unnamed: list[Fault], losses: list[TimeLost]) -> Iterator[str]:
         yield f"  the diagnosis of the harness does not name {fault.name}"
     for one in losses:
         interval = "" if one.low_ns is None else f" ({duration_range(one.low_ns, one.high_ns)})"
+        seen = f": {one.evidence}" if one.evidence else ""
         where = f"{one.cause} on {ranks_named(rank for rank in one.ranks if rank is not None)}"
-        yield f"  the harness's diagnosis: {where}, {duration(one.lost_ns)} lost per step{interval}: {one.evidence}"
+        yield f"  the harness's diagnosis: {where}, {duration(one.lost_ns)} lost per step{interval}{seen}"
 
 
 def _next(mystery: MysteryRun) -> Iterator[str]:

@@ -38,7 +38,7 @@ def hit(by_step: NDArray[np.int64] | NDArray[np.float64]) -> NDArray[np.bool_]:
     return found
 
 
-def runs_in(by_step: F64) -> NDArray[np.bool_]:
+def runs_in(by_step: NDArray[np.int64] | F64) -> NDArray[np.bool_]:
     """The steps in which code runs: what takes long in some of them, as without a core, is not more of it."""
     seen = by_step[by_step > 0]
     found: NDArray[np.bool_] = by_step > (LARGE * np.median(seen) if len(seen) else 0)
@@ -46,7 +46,10 @@ def runs_in(by_step: F64) -> NDArray[np.bool_]:
 
 
 def in_steps(by_step: NDArray[np.int64] | NDArray[np.float64], steps: NDArray[np.bool_], more: str = "") -> str:
-    """How much it is in which steps, in words; nothing of a single step, or if another has half as much."""
+    """How much it is in which steps, in words; nothing of a single step, or if another has half as much. Of what is in
+    most steps, too, not only one that is far longer."""
+    if by_step[steps].sum() < MOSTLY * by_step.sum():
+        steps = runs_in(by_step)
     each = float(by_step[steps].mean())
     alike = len(steps) < 2 or (not steps.all() and by_step[~steps].max() >= each / 2)
     return "" if alike else f"{each / 1e6:.1f} ms{more} in {int(steps.sum())} of {len(steps)} steps"
