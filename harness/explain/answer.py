@@ -25,9 +25,18 @@ from harness.analysis.summary.problem_texts import (
 )
 from harness.common.display.format import Scale, duration, percent
 from harness.common.paths import COMMAND, PROGRAM
+from harness.common.run_folder.job_folder import WORD
 from harness.common.run_folder.job_parts import STUCK
 from harness.compare.summaries import kinds_of_recording, kinds_without_causes
-from harness.explain.commands import changed_command, command_of_what_if, is_ours, line_words, share_words, shown_lines
+from harness.explain.commands import (
+    asked_words,
+    changed_command,
+    command_of_what_if,
+    is_ours,
+    line_words,
+    share_words,
+    shown_lines,
+)
 from harness.explain.findings import (
     MOST_FURTHER,
     also,
@@ -43,11 +52,13 @@ from harness.explain.findings import (
     unexplained,
     work_sentences,
 )
+from harness.explain.job_time import leads, sentence
 from harness.explain.location import locations
 from harness.explain.start import before_sentences, how_to_record_steps, is_only_start, says_first_use, start_sentence
 from harness.replay.attribute.causes import CAUSES
 from harness.replay.attribute.device_causes import slowest
 from harness.replay.attribute.diagnosis import by_share
+from harness.replay.attribute.what_ifs import OF_ONE_STEP
 
 NOTICEABLE = 0.03  # a smaller share is not worth a change
 MOST_DOUBTS = 2  # problems of a recording in the first sentence
@@ -67,8 +78,10 @@ _PARTS = (
     ("exposed_memory_ns", "copying", "copying"),
     ("idle_ns", "idle", "idle time"),
 )
-_WITHOUT_RECORDING = "What could be avoided in it cannot be known without a recording: add --profiler torch."
 _TOLD = 0.01  # of the window: a smaller part is left out of the sentence
+_MUCH_OUTSIDE = 0.1  # of a step, from which what is outside of all phases is told
+_LOOKS_PER_NS = 25 / 1e9  # of the observer at the line of a step
+_MANY_LOOKS = 30  # of fewer it is said how many there were
 MEAN_APART = 0.25  # of the median step, from which the mean is given too
 _STEPS_ENDED_BY = {
     "backward": "The training calls no optimizer, so a step ends with a backward pass.",
@@ -126,10 +139,10 @@ def verdict(summary: Summary) -> Diagnosis:
     found, best = summary.findings or ([] if summary.replay else by_share(summary)), to_gain(summary)
     gain = [gain_sentence(summary, best)] if best else []
     if not found:
-        attempt = None
+        attempt = None if summary.devices else _look_inside(summary)
         if best and summary.replay:
             predicted = f"{_predicted(summary.replay.step_ns, best)}, {percent(best.gain)} less"
-            attempt = Attempt(best.meaning, command_of_what_if(summary, best), predicted)
+            attempt = Attempt(best.meaning.removesuffix(OF_ONE_STEP), command_of_what_if(summary, best), predicted)
         said = _nothing(summary, best, where)
         more = [] if said.startswith(where) else [where]
         further = [*more, *work_sentences(summary), *gain, *_warm_up(summary), *before_sentences(summary)]
@@ -193,10 +206,12 @@ def _step_of(s: Summary, command: str) -> str:
 
 
 def _predicted(step_ns: int, w: WhatIf) -> str:
-    scale = Scale(step_ns)
+    """The step that a run with the change will show: of twice the micro-batch it does the work of two."""
+    scale = Scale(step_ns * w.per)
     known = w.low_ns is not None and w.high_ns is not None and not w.ranged
-    interval = f" ({scale.range(w.low_ns or 0, w.high_ns or 0)})" if known else ""
-    return f"{'at most' if w.at_most else 'predicted'} {scale.text(w.step_ns)} {scale.unit}{interval}"
+    interval = f" ({scale.range((w.low_ns or 0) * w.per, (w.high_ns or 0) * w.per)})" if known else ""
+    work = f" for the work of {w.per} steps of today" if w.per > 1 else ""
+    return f"{'at most' if w.at_most else 'predicted'} {scale.text(w.step_ns * w.per)} {scale.unit}{interval}{work}"
 
 
 def _without(s: Summary, time_lost: TimeLost) -> str:
@@ -315,25 +330,46 @@ def _where_by_metrics(s: Summary) -> str | None:
     return times and f"A step takes {duration(rank.median_step_ns)} (median) by the training's own clock: {times}."
 
 
-def _outside_of_phases(s: Summary) -> str:
-    """Of a run without a recording, how much of a step no phase of the training's clock has; empty: little."""
+def _of_phases(s: Summary) -> str:
+    """Of a run without a recording: how much of a step no phase of the training's clock has, and in which lines; where
+    that is little, how long each phase takes. Empty: no clock is known."""
     rank = slowest(s)
     step_ns = rank.median_step_ns if rank is not None else None
     if rank is None or not step_ns:
         return ""
-    known = (rank.median_data_ns, rank.median_forward_ns, rank.median_backward_ns, rank.median_optimizer_ns)
-    other_ns = step_ns - sum(ns or 0 for ns in known)
-    if other_ns <= NOTICEABLE * step_ns:
-        return ""
-    share = percent(other_ns / step_ns)
+    phases = (
+        ("loading data", rank.median_data_ns),
+        ("forward", rank.median_forward_ns),
+        ("backward", rank.median_backward_ns),
+        ("optimizer", rank.median_optimizer_ns),
+    )
+    other_ns, scale = step_ns - sum(ns or 0 for _, ns in phases), Scale(step_ns)
+    if other_ns < _MUCH_OUTSIDE * step_ns:
+        said = ", ".join(f"{name} {scale.text(ns)}" for name, ns in phases if ns and ns >= _TOLD * step_ns)
+        return f"Nothing stands out: {said} of {scale.text(step_ns)} {scale.unit}."
+    rest = scale.parts([*(ns or 0 for _, ns in phases), other_ns])[-1]
     said = (
-        f"{duration(other_ns)} of {duration(step_ns)} a step ({share}) are outside of loading data, forward, backward "
-        "and optimizer"
+        f"{rest} of {scale.text(step_ns)} {scale.unit} a step ({percent(other_ns / step_ns)}) are outside of loading "
+        "data, forward, backward and optimizer"
     )
     lines = s.job_time.lines_by_rank.get(rank.rank, []) if s.job_time else []
     if lines and lines[0].share >= NOTICEABLE:
-        return f"{said}: {', '.join(f'{share_words(line)} of them at {line_words(s, line)}' for line in lines[:2])}."
-    return f"{said}. What they are cannot be known without a recording: add --profiler torch."
+        seen = lines[0].share * other_ns * rank.steps_total * _LOOKS_PER_NS
+        few = f" (seen in {seen:.0f} samples)" if 1 <= seen < _MANY_LOOKS else ""
+        return (
+            f"{said}: {', '.join(f'{share_words(line)} of them at {line_words(s, line)}' for line in lines[:2])}{few}."
+        )
+    return f"{said}. What they are cannot be known without a recording."
+
+
+def _look_inside(s: Summary) -> Attempt | None:
+    """How to record what is inside of the steps; None: the training says nothing of its steps, or it was tried."""
+    asked, torch = asked_words(s), "--profiler torch"
+    if slowest(s) is None or torch in asked:
+        return None
+    observed = f"{COMMAND} {WORD} {torch} {asked.removeprefix(WORD).strip()}" if asked.startswith(f"{WORD} ") else None
+    text = f"record some steps ({torch}), which shows what is inside of them"
+    return Attempt(text, observed or changed_command(s, {"profiler": "torch"}))
 
 
 def _nothing(s: Summary, best: WhatIf | None, where: str) -> str:
@@ -344,7 +380,7 @@ def _nothing(s: Summary, best: WhatIf | None, where: str) -> str:
     if s.job_time is not None and any(part.part == STUCK for part in s.job_time.parts):
         return where
     if not s.devices:
-        return _outside_of_phases(s) or f"{where} {_WITHOUT_RECORDING}"
+        return _of_phases(s) or where
     least = percent(NOTICEABLE)
     said = [f"{'No cause of lost time' if best else 'No part that could be avoided'} is above {least} of the time."]
     idle = device_time.share(s.devices, "idle_ns") or 0.0
@@ -359,6 +395,8 @@ def answer(summary: Summary) -> Diagnosis:
     slowed = profiler_sentences(summary)
     if all(w.field != "findings" or w.reason in KINDS for w in summary.quality.withheld):
         found = verdict(summary)
+        if summary.job_time is not None and leads(summary):
+            found = replace(found, sentences=[sentence(summary.job_time, 1), *found.sentences])
         return replace(found, further=[*found.further, *slowed, *_observed(summary)])
     run = str((summary.run or {}).get("job_id") or "RUN")
     said = (

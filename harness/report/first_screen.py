@@ -25,10 +25,10 @@ from harness.common.run_folder.submission import edit_in
 from harness.explain.answer import Diagnosis, answer
 from harness.explain.commands import asked_words, in_lines
 from harness.explain.findings import has_marked_steps
+from harness.explain.job_time import is_large, short_words
 from harness.replay.attribute.causes import CAUSES
 from harness.replay.attribute.device_causes import slowest
 from harness.report.elements import OTHER, WINDOW, StepBar, StepBarPart
-from harness.report.tables.job_time import is_large, short_words
 from harness.report.tables.table import WIDTH
 from harness.run import TRACE_FOLDERS
 
@@ -134,7 +134,7 @@ def first_screen(s: Summary, width: int = WIDTH, *, more: str = "", page: Path |
     if said.also:
         lines.labelled("also:", _kept_whole(said.also), optional=_ALSO)
     if s.job_time is not None and is_large(s.job_time):
-        lines.labelled("job:", short_words(s.job_time, lines.width - _LABEL), optional=_JOB)
+        lines.labelled("job:", short_words(s.job_time), optional=_JOB)
     if more or page:
         lines.blank(_BLANK_BELOW)
     if page is not None:

@@ -156,6 +156,10 @@ SAID: dict[str, tuple[Summary, tuple[str, ...], tuple[str, ...]]] = {  # given, 
     ),
     "a change beside a finding": (job(lost(), replayed=replay(20, 4, 0.0, TO_BF16)), (GAIN,), ()),
     "a change that a finding tells": (job(lost("fp32"), replayed=replay(20, 4, 0.0, TO_BF16)), (), ("To gain",)),
+    "a change for twice the work": (
+        job(replayed=replay(20, 4, 0.0, gain_of("micro-batch-x2", 0.1, per=2))),
+        ("predicted 162 ms (136 to 144 ms) for the work of 2 steps of today, 10.0 % less.",), (),
+    ),
     "a change that gains little": (
         job(replayed=replay(20, 4, 0.0, gain_of("products-x2", 0.02))), ("No part that could be avoided",), ("Try:",),
     ),

@@ -3,20 +3,30 @@ page, a sentence with rank, line and what to change."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from harness.analysis.metric_values import Facts
 from harness.analysis.metrics import METRICS
-from harness.analysis.summary import CodeLocation, JobTime, Summary
+from harness.analysis.summary import CodeLocation, JobTime, Problem, Quality, RecordingVerdict, Summary, TimeLost
+from harness.analysis.summary.problem_texts import NOT_COMPLETED
+from harness.explain.answer import answer
+from harness.explain.job_time import sentence
 from harness.measure.job_time.time_lines import JobRecord, RankRecord, Stretch, TimedStep, job_time
 from harness.report.first_screen import first_screen
 from harness.report.page.compose import compose
 from harness.report.page.inputs import Inputs
-from harness.report.tables.job_time import facts, sentence, short_words
+from harness.report.tables.job_time import facts
 from harness.report.tables.terminal import render_rest
 
 S = 1_000_000_000
+STOPPED = Problem.remark(NOT_COMPLETED, "cancelled")
 WHERE = CodeLocation(file="/home/ada/project/train.py", line=12, function="main")
+
+
+def lost(share: float) -> TimeLost:
+    return TimeLost(cause="data-stall", ranks=[0], lost_ns=round(share * S), share=share, basis="share", evidence="…")
 
 
 def found(imports_s: int, steps: int = 20) -> JobTime:
@@ -31,25 +41,44 @@ def found(imports_s: int, steps: int = 20) -> JobTime:
     return made
 
 
-def test_the_first_screen_tells_it_in_one_line_if_a_third_of_the_job_is_outside_of_its_steps() -> None:
-    for imports_s, is_told in ((5, False), (12, True)):
-        screen = first_screen(Summary(job_time=found(imports_s)), 80).plain.splitlines()
-        told = [line for line in screen if line.startswith("  job:")]
-        assert len(told) == is_told
-    assert told == ["  job:     15.0 s of 35.0 s outside of the steps: imports 13.0 s"]
+OWN = {"exercise": "own", "command": ["train.py"]}
+
+
+@pytest.mark.parametrize(
+    ("imports_s", "more", "is_first"),
+    [
+        (30, {"experiment": OWN}, True),
+        (30, {"experiment": {"exercise": 1}}, False),  # a lesson is about its steps
+        (12, {"experiment": OWN}, False),  # the steps are the larger part
+        (30, {"experiment": OWN, "findings": [lost(0.9)]}, True),  # 0.9 of 20 s are less than the imports
+        (22, {"experiment": OWN, "findings": [lost(0.9)]}, True),
+        (30, {"experiment": OWN, "quality": Quality(verdict=RecordingVerdict.GOOD, problems=[STOPPED])}, False),
+    ],
+)
+def test_the_answer_begins_with_the_job_where_the_steps_are_its_smaller_part(
+    imports_s: int, more: dict[str, Any], is_first: bool
+) -> None:
+    """Where a part of it costs more than what the steps lose."""
+    given = Summary(job_time=found(imports_s), **more)
+    first = answer(given).sentences[0]
+    assert first.startswith(f"{imports_s + 3}.0 s of the job's {imports_s + 23}.0 s") is is_first, first
+    assert "importing packages" in first or not is_first
+    told = [value for value, what in compose(given, Inputs()).numbers if "job" in what]
+    assert told == [f"{imports_s + 3}.0 s"], "the page, too"
+
+
+def test_the_first_screen_tells_it_if_a_third_of_the_job_is_outside_of_its_steps() -> None:
+    small, large = (" ".join(first_screen(Summary(job_time=found(s)), 80).plain.split()) for s in (5, 12))
+    assert "job:" not in small
+    assert "job: 15.0 s of 35.0 s outside of the steps: imports 13.0 s, job start 1.00 s, launch 1.00 s" in large
 
 
 def test_the_sentence_has_the_package_the_rank_the_line_and_what_to_change() -> None:
     assert sentence(found(12)) == (
-        "15.0 s of 35.0 s (42.9 %) are outside of the steps: 13.0 s importing packages (transformers first of all) "
-        "[rank 0, main (project/train.py:12)], 1.00 s until the first node began, 1.00 s starting container, launcher "
-        "and Python [rank 0]. Try: import less before the first step, or from a disk of the node or an image."
+        "15.0 s of the job's 35.0 s (42.9 %) are outside of the steps: 13.0 s importing packages (transformers first "
+        "of all) [rank 0, main (project/train.py:12)], 1.00 s until the first node began, 1.00 s starting container, "
+        "launcher and Python [rank 0]. Try: import less before the first step, or from a disk of the node or an image."
     )
-
-
-@pytest.mark.parametrize("width", [40, 55, 70])
-def test_the_line_has_as_many_parts_as_fit(width: int) -> None:
-    assert len(short_words(found(12), width)) <= max(width, len("15.0 s of 35.0 s outside of the steps"))
 
 
 def test_the_page_has_the_job_as_a_bar_whose_parts_add_up() -> None:

@@ -92,7 +92,7 @@ def resolved(exercise: int, fields: dict[str, Any], *flags: str, **asked: Any) -
 CPU, V100, A100 = {"device_kind": "cpu"}, {"name": "Tesla V100-SXM2-32GB"}, {"name": "NVIDIA A100-SXM4-40GB"}
 WARM_UP: dict[str, Any] = {"source": "made", "counted": 10, "duration": equal(10, 10 * MS), "excluded_warmup": 1}
 LAST = Straggler(rank=3, last_arrivals=9, collectives=10, mean_lateness_ns=5, evidence="…")
-OUTSIDE = "50.0 ms of 100 ms a step (50.0 %) are outside of loading data, forward, backward and optimizer"
+OUTSIDE = "50 of 100 ms a step (50.0 %) are outside of loading data, forward, backward and optimizer"
 LINE = LineShare(where=CodeLocation(file="train.py", line=5, function="<module>"), share=0.97)
 STUCK = JobTime(elapsed_ns=2, useful_share=0.5, parts=[JobTimePart(part="stuck", duration_ns=1, share=0.5)])
 UNUSABLE = Problem(severity=RecordingVerdict.UNUSABLE, what="events are missing", evidence="7 of 9")
@@ -199,11 +199,6 @@ ANSWERS: dict[str, Answer] = {
     "what no phase has is not explained": (
         summary(training=[own_clock(forward=30, backward=20)], devices=[]), (OUTSIDE, "--profiler torch"), (), None,
     ),
-    "without a recording nobody knows what could be avoided": (
-        summary(training=[own_clock(forward=60, backward=38)], devices=[]),
-        ("A step takes 100 ms (median) by the training's own clock: 60.0 ms forward, 38.0 ms backward.",
-         "cannot be known without a recording: add --profiler torch"), ("no part",), None,
-    ),
     "a run that was stuck to its end": (
         summary(training=[own_clock(forward=60, backward=38)], devices=[], job_time=STUCK),
         ("A step takes 100 ms",), ("avoided", "add --profiler"), None,
@@ -214,10 +209,19 @@ ANSWERS: dict[str, Answer] = {
     "a run that died before a step": (
         summary(training=[own_clock()], devices=[]), ("Nothing that was recorded shows",), ("outside", "clock"), None,
     ),
+    "nothing stands out": (
+        summary(training=[own_clock(forward=51, backward=40)], devices=[]),
+        ("Nothing stands out: forward 51, backward 40 of 100 ms.", "--profiler torch"), ("outside",), None,
+    ),
+    "of a place that was seen seldom, how often": (
+        summary(training=[own_clock(forward=30, backward=20).model_copy(update={"steps_total": 10})], devices=[],
+                job_time=JobTime(elapsed_ns=10**9, useful_share=0.5, lines_by_rank={1: [LINE]})),
+        (f"{OUTSIDE}: 97 % of them at train.py:5 (seen in 12 samples).",), (), None,
+    ),
     "the lines outside of all phases": (
         summary(training=[own_clock(forward=30, backward=20)], devices=[],
                 job_time=JobTime(elapsed_ns=10**9, useful_share=0.5, lines_by_rank={1: [LINE]})),
-        (f"{OUTSIDE}: 97 % of them at train.py:5.",), ("recording",), None,
+        (f"{OUTSIDE}: 97 % of them at train.py:5.",), ("samples",), None,
     ),
 }  # fmt: skip
 

@@ -182,7 +182,7 @@ def summary_lines(job_id: str) -> list[str]:
     said = answer(summary)
     status = run.status()
     ended = "" if status is None else f": {status.state}" + (f", {status.why}" if status.why else "")
-    lines = [f"{heading(summary)}{ended}", " ".join([*said.doubts[:1], *said.sentences[:1], *said.where[:1]])]
+    lines = [f"{heading(summary)}{ended}", " ".join([*said.doubts[:1], *said.sentences, *said.where[:1]])]
     if said.attempt is not None and said.attempt.command:
         lines.append(f"Try: {said.attempt.command}")
     else:

@@ -18,6 +18,8 @@ from harness.replay.remove.edits import EditedLengths, larger_buckets, rows_of, 
 
 _STALLS = (IdleTime.HOST.label, IdleTime.NOT_RECORDED.label, IdleTime.ALLOCATION.label, IdleTime.COLLECTOR.label)
 
+OF_ONE_STEP = ", for the work of one step of today"  # of a step that does the work of several
+
 
 @dataclass(frozen=True)
 class WhatIfKind:
@@ -100,13 +102,9 @@ WHAT_IFS: tuple[WhatIfKind, ...] = (
     WhatIfKind("no-tiny-kernels", "no time between operators, for example with CUDA graphs", _no_gaps, bound=True),
     WhatIfKind("gas-x2", "gradients reduced half as often (accumulation × 2)", changes.accumulated(2)),
     WhatIfKind("gas-x4", "gradients reduced a quarter as often (accumulation × 4)", changes.accumulated(4)),
+    WhatIfKind("micro-batch-x2", f"twice the micro-batch{OF_ONE_STEP}", changes.larger, same_work=False),
     WhatIfKind(
-        "micro-batch-x2", "twice the micro-batch, for the work of one step of today", changes.larger, same_work=False
-    ),
-    WhatIfKind(
-        "micro-batches-x2",
-        "twice the micro-batches through the pipeline, for the work of one step of today",
-        changes.more_in_pipeline,
+        "micro-batches-x2", f"twice the micro-batches through the pipeline{OF_ONE_STEP}", changes.more_in_pipeline
     ),
     WhatIfKind(
         "one-bucket", "gradients in buckets of 25 MB", lambda context: larger_buckets(context.job), more_on_cpus=True

@@ -25,6 +25,7 @@ from harness.common.errors import WorkError
 from harness.common.paths import TEMPLATES
 from harness.explain.answer import Diagnosis, answer
 from harness.explain.findings import label_of
+from harness.explain.job_time import is_large, outside_ns, time_words
 from harness.measure.page_data import KINDS, PageData
 from harness.report.elements import Figure, Page, Section, StepBar
 from harness.report.exercise_0.links import links_of_run
@@ -125,6 +126,10 @@ def _numbers(s: Summary, bar: StepBar | None) -> list[tuple[str, str]]:
     known += [(amount(speed, "tokens/s"), "all ranks together")] if speed else []
     if found is not None and found.basis == "replay":
         known.append((f"{duration(found.lost_ns)} ({about(found.share)})", f"lost by {label_of(found)}"))
+    if s.job_time is not None and is_large(s.job_time):
+        known.append(
+            (time_words(outside_ns(s.job_time)), f"of the job's {time_words(s.job_time.elapsed_ns)} outside of steps")
+        )
     return known
 
 

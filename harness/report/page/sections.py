@@ -16,13 +16,14 @@ from harness.common.run_folder import job_parts
 from harness.common.run_folder.memory_snapshot import CATEGORIES
 from harness.explain.commands import is_ours, line_words, share_words
 from harness.explain.findings import what_is_not_charged
+from harness.explain.job_time import sentence, time_words
 from harness.report.elements import Code, Figure, Section
 from harness.report.page.inputs import Inputs
 from harness.report.plots import plotly_json
 from harness.report.plots.counters import counter_figures
 from harness.report.tables.catalogue import page_tables
 from harness.report.tables.job_time import SECTION as JOB_TIME
-from harness.report.tables.job_time import facts, sentence, time_words
+from harness.report.tables.job_time import facts
 from harness.report.tables.memory import moment_words, shown_moment
 from harness.report.tables.pipeline import pipeline_words
 from harness.report.tables.time import SPLIT, device_labels, kind_label, labelled
