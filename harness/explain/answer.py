@@ -49,7 +49,6 @@ from harness.explain.findings import (
     mean_of,
     reason_of,
     to_gain,
-    unexplained,
     work_sentences,
 )
 from harness.explain.job_time import leads, sentence
@@ -147,18 +146,18 @@ def verdict(summary: Summary) -> Diagnosis:
         more = [] if said.startswith(where) else [where]
         further = [*more, *work_sentences(summary), *gain, *_warm_up(summary), *before_sentences(summary)]
         return Diagnosis([said], doubt, attempt=attempt, further=further)
-    first, others = found[0], found[1 : 1 + MOST_FURTHER]
+    first, smaller = found[0], found[1:]
+    others = smaller[:MOST_FURTHER]
     why, more = explanation(summary, first), [further_sentence(summary, found) for found in others]
     lines = {why: shown_lines(first.lines)} if why else {}
     lines |= {said: shown_lines(found.lines[:1]) for said, found in zip(more, others, strict=True)}
-    further = [where, *unexplained(summary)] if first.basis == "replay" else [where]
     return Diagnosis(
         [loss_sentence(summary, first)],
         doubt,
         locations(summary, first),
         _first_change(summary, first),
-        also(summary, others),
-        further=[*filter(None, [why]), *more, *further, *before_sentences(summary), *gain, *_warm_up(summary)],
+        also(summary, smaller),
+        further=[*filter(None, [why]), *more, where, *before_sentences(summary), *gain, *_warm_up(summary)],
         lines=lines,
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from harness.analysis import device_time
 from harness.analysis.labels import are_cpus, cause_word, work_word
 from harness.analysis.process.phases import Phase
 from harness.analysis.process.steps import by_periodicity
@@ -147,13 +148,23 @@ def further_sentence(s: Summary, time_lost: TimeLost) -> str:
 
 
 def also(s: Summary, others: Sequence[TimeLost]) -> str:
-    """The smaller losses in a few words each, the largest first; of a stall also its place, as there may be several."""
+    """The smaller losses in a few words each, the largest first; of a stall also its place, as there may be several;
+    of a part of the devices' time, how much it is."""
     scale, said = Scale(s.replay.step_ns) if s.replay else None, list[str]()
     for found in others:
         at = (short_location(s, found) or _place(s, found)) if found.cause in ONE_EACH else ""
         size = f"{scale.text(found.lost_ns)} {scale.unit}" if scale else about(found.share)
+        whole_ns = _whole_ns(s, found)
+        if scale and found.lost_ns < whole_ns:
+            size = f"{scale.text(found.lost_ns)} of {scale.text(whole_ns)} {scale.unit}"
         said.append(f"{label_of(found)}{at} {size}")
     return " · ".join(said)
+
+
+def _whole_ns(s: Summary, time_lost: TimeLost) -> float:
+    """Of a step, the part of the devices' time that has the name of this loss; 0: none."""
+    field = {Cause.COMMUNICATION: "exposed_communication_ns", Cause.COPIES: "exposed_memory_ns"}.get(time_lost.cause)
+    return (device_time.share(s.devices, field) or 0.0) * s.replay.step_ns if field and s.replay else 0.0
 
 
 def _largest(s: Summary, time_lost: TimeLost, reason: Reason) -> str:
@@ -234,24 +245,6 @@ def _listed(names: Sequence[str]) -> str:
 
 def _processes(s: Summary) -> int:
     return s.replay.processes if s.replay else max(len(s.ranks), 1)
-
-
-def unexplained(s: Summary) -> list[str]:
-    """What the part of a step consists of that no finding explains; nothing where it is not known."""
-    if s.replay is None or s.replay.unexplained_ns is None or s.replay.remainder is None:
-        return []
-    rest, left = s.replay.unexplained_ns, s.replay.remainder
-    times = (
-        (left.work_ns, work_word(s.devices)),
-        (left.communication_ns, "exposed communication"),
-        (left.copies_ns, "exposed copies"),
-        (left.known_idle_ns, "idle with a known cause"),
-        (left.unknown_idle_ns, "idle without a known cause"),
-        (left.outside_ns, "outside of the devices' windows"),
-    )
-    parts = ", ".join(f"{duration(ns)} {what}" for ns, what in times if ns > SMALL * rest)
-    whole = f"mean step, {duration(s.replay.step_ns)}" if has_marked_steps(s) else window_words(s, s.replay.step_ns)
-    return [f"The other {duration(rest)} of the {whole}: {parts}{mean_of(s)}."] if parts else []
 
 
 def mean_of(s: Summary, partly: str = "") -> str:

@@ -159,9 +159,12 @@ class Page:
 
 
 class StepBarPart(NamedTuple):
+    """avoidable_ns: how much of it a loss that is told costs, if such a loss is a part of it."""
+
     label: str
     ns: float
     color: str
+    avoidable_ns: float = 0
 
 
 @dataclass(frozen=True)
@@ -174,17 +177,26 @@ class StepBar:
 
     @property
     def told(self) -> list[str]:
-        """Each part's label and its time; the last has the unit. What rounding leaves over is with the part that is no
-        loss and no other sentence has: other time, or else the first."""
+        """Each part's label, its time and what of it can be avoided; the last has the unit. What rounding leaves over
+        is with the part that is no loss and no other sentence has: other time, or else the first."""
         scale = Scale(self.whole_ns)
         rest_at = -1 if self.parts[-1].label == OTHER else 0
         texts = scale.parts([part.ns for part in self.parts], rest_at)
-        said = [f"{part.label} {text}" for part, text in zip(self.parts, texts, strict=True)]
-        return [*said[:-1], f"{said[-1]} {scale.unit}"]
+        texts[-1] += f" {scale.unit}"
+        return [
+            f"{part.label} {text}{_avoidable_words(part, scale)}" for part, text in zip(self.parts, texts, strict=True)
+        ]
 
     @property
     def shares(self) -> list[float]:
         return [part.ns / self.whole_ns for part in self.parts]
+
+
+def _avoidable_words(part: StepBarPart, scale: Scale) -> str:
+    if not part.avoidable_ns:
+        return ""
+    some = scale.text(part.avoidable_ns)
+    return ", all avoidable" if part.avoidable_ns >= part.ns or some == scale.text(part.ns) else f", {some} avoidable"
 
 
 def table(caption: str, head: Sequence[str], cells_of_rows: Iterable[Sequence[str]], left: int = 1) -> list[PageTable]:

@@ -6,13 +6,15 @@ from __future__ import annotations
 import re
 import shlex
 import textwrap
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
 from rich.text import Text
 
-from harness.analysis.labels import device_names, host_names
+from harness.analysis.labels import are_cpus, cause_word, device_names, host_names
 from harness.analysis.process.host_calls import HostCause
 from harness.analysis.process.steps import by_periodicity
 from harness.analysis.summary import Summary
@@ -28,72 +30,80 @@ from harness.explain.findings import has_marked_steps
 from harness.explain.job_time import is_large, short_words
 from harness.replay.attribute.causes import CAUSES
 from harness.replay.attribute.device_causes import slowest
+from harness.replay.attribute.host_causes import OF_IDLE_TIME
+from harness.replay.attribute.suspect import Cause
 from harness.report.elements import OTHER, WINDOW, StepBar, StepBarPart
 from harness.report.tables.table import WIDTH
 from harness.run import TRACE_FOLDERS
 
-_COST = HostCause.DATA.color  # idle time whose cause is not told
-_MOST_CAUSES = 3  # in a bar
+_LEAST_CAUSE = 0.03  # of a step, from which a cause of idle time is a part of its own
 _EXPOSED = "exposed communication"
-_COLORS = {"compute": COMPUTE, _EXPOSED: COMMUNICATION, "copies": MEMORY}
-_FILLS = {COMPUTE: "█", COMMUNICATION: "▓", MEMORY: "▒", IDLE: "·"}  # losses: ░
+_SPLIT = (  # the parts of the devices' time that are not idle
+    ("compute", "compute_ns", COMPUTE),
+    (_EXPOSED, "exposed_communication_ns", COMMUNICATION),
+    ("copies", "exposed_memory_ns", MEMORY),
+)
+_IDLE_COLORS = {cause.label: cause.color for cause in HostCause}
+_FILLS = {COMPUTE: "█", COMMUNICATION: "▓", MEMORY: "▒"}  # idle time: ·
+_AVOIDABLE = "░"
 _MOST_BLOCKS = 40
 _LEAST = 0.005  # of a step: a smaller part belongs to the others
-_MUCH_OF_IT = 0.1  # of a part's losses, from which a cause has a place of its own
 _LABEL = 11  # characters of the words before a line
 _MOST_LINES = 12
-# The order in which lines are left out of a screen with too many, the largest first.
-_BLANK_BELOW, _BLANK_ABOVE, _JOB, _ALSO, _FURTHER_LINES = 5, 4, 3, 2, 1
+# The order in which words are left out of a screen with too many lines, the largest first; a cause never is.
+_BLANK_BELOW, _BLANK_ABOVE, _HEADING, _FURTHER_LINES, _DOUBT = 5, 4, 3, 2, 1
 _FIXED = "\u00a0"  # a space at which no line is broken
 _UNIT = re.compile(r"(?<=\d) (?=(?:%|s|ms|µs|ns|min|h)\b|%)")  # the space between a number and its unit
 
 
 def bar_of_answer(s: Summary) -> StepBar | None:
-    """The mean step in parts; None: unknown. If the causes are withheld, as in a mystery, idle time is whole."""
-    withheld = any(w.field == "findings" for w in s.quality.withheld)
-    return (None if withheld else _of_replay(s)) or _of_devices(s) or _of_clock(s)
-
-
-def _of_replay(s: Summary) -> StepBar | None:
-    """What no finding explains, then the findings: each takes at most what is left of their common time."""
-    replay, left = s.replay, s.replay.remainder if s.replay else None
-    if replay is None or left is None or replay.unexplained_ns is None:
-        return None
-    times = {"compute": left.work_ns, _EXPOSED: left.communication_ns, "copies": left.copies_ns}
-    saved_ns, losses, colors = max(replay.step_ns - replay.unexplained_ns, 0), dict[str, float](), dict[str, str]()
-    for found in s.findings:
-        own_ns = min(found.lost_ns, saved_ns - sum(losses.values()))
-        entry = CAUSES.get(found.cause)
-        label, color = (entry.short or entry.label, entry.color) if entry else (found.cause, _COST)
-        if own_ns > _MUCH_OF_IT * saved_ns and len(losses) < _MOST_CAUSES:
-            losses[label] = losses.get(label, 0) + own_ns
-            colors[label] = color
-    for label in [label for label in losses if label in times]:
-        times[label] += round(losses.pop(label))
-    parts = [StepBarPart(label, ns, _COLORS[label]) for label, ns in times.items()]
-    parts += [StepBarPart(label, ns, colors[label]) for label, ns in losses.items()]
-    return _bar("a step" if has_marked_steps(s) else WINDOW, replay.step_ns, parts)
+    """The mean step in parts; None: unknown."""
+    return _of_devices(s) or _of_clock(s)
 
 
 def _of_devices(s: Summary) -> StepBar | None:
-    """The devices' time, scaled to the mean step; what is not known is a part of the others."""
+    """The devices' time, scaled to the mean step, as the section below and `--full` have its shares: idle time by its
+    largest causes, if they are not withheld, as in a mystery. What is not known is a part of the others."""
     window_ns = sum(d.window_ns for d in s.devices)
     if not window_ns:
         return None
-    spread = s.steps.duration
-    whole_ns = (s.steps.mean_ns or spread.median_ns) if spread else window_ns / len(s.devices)
-    fields = ("compute_ns", "exposed_communication_ns", "exposed_memory_ns", "idle_ns")
-    shares = [sum(getattr(d, field) or 0 for d in s.devices) / window_ns for field in fields]
-    labels = (_COLORS | {"idle": _COST}).items()
-    parts = [StepBarPart(label, share * whole_ns, color) for (label, color), share in zip(labels, shares, strict=True)]
-    return _bar(_device_unit(s), whole_ns, parts)
+    unit, whole_ns = _unit(s, window_ns / len(s.devices))
+    idle_ns = {c.cause: c.duration_ns for c in s.idle_causes if c.cause != HostCause.OTHER.label}
+    if any(w.field == "findings" for w in s.quality.withheld) or not s.idle_causes:
+        idle_ns = {"": sum(d.idle_ns or 0 for d in s.devices)}
+    largest = [cause for cause, ns in idle_ns.items() if ns >= _LEAST_CAUSE * window_ns]
+    split = [(label, sum(getattr(d, field) or 0 for d in s.devices), color) for label, field, color in _SPLIT]
+    split += [(_idle_label(s, cause), idle_ns[cause], _IDLE_COLORS.get(cause, IDLE)) for cause in largest]
+    avoidable = _avoidable(s, largest)
+    scale = whole_ns / window_ns
+    return _bar(unit, whole_ns, [StepBarPart(label, scale * ns, color, avoidable[label]) for label, ns, color in split])
 
 
-def _device_unit(s: Summary) -> str:
-    """Of what the devices' mean time is: without steps, of the window; a replay has no single period."""
-    if s.steps.duration is None:
-        return WINDOW
-    return "a period" if by_periodicity(s.steps.source) else "a step"
+def _unit(s: Summary, window_ns: float) -> tuple[str, float]:
+    """Of what the bar is, and how long that takes: without marked steps, as a replay has them, of the window."""
+    spread, of_window = s.steps.duration, "a period" if by_periodicity(s.steps.source) and not s.replay else WINDOW
+    mean_ns = s.replay.step_ns if s.replay else (s.steps.mean_ns or spread.median_ns) if spread else window_ns
+    return "a step" if has_marked_steps(s) else of_window, mean_ns
+
+
+def _idle_label(s: Summary, cause: str) -> str:
+    return f"idle: {cause_word(cause, are_cpus(s.devices))}" if cause else "idle"
+
+
+def _avoidable(s: Summary, idle_causes: Sequence[str]) -> dict[str, float]:
+    """By part what the losses cost that are a part of it. A loss of some ranks alone is none: the others wait."""
+    found = defaultdict[str, float](float)
+    for lost in s.findings:
+        entry = CAUSES.get(lost.cause)
+        if entry is None or len(lost.ranks) < len(s.ranks):
+            continue
+        if entry.of_host:
+            cause = next((cause for cause in idle_causes if OF_IDLE_TIME.get(cause) == entry.cause), None)
+            label = "" if cause is None else _idle_label(s, cause)
+        else:
+            label = _EXPOSED if entry.of_messages else "copies" if entry.cause is Cause.COPIES else "compute"
+        found[label] += lost.lost_ns
+    return found
 
 
 def _of_clock(s: Summary) -> StepBar | None:
@@ -116,13 +126,14 @@ def _bar(what: str, whole_ns: float, parts: Iterable[StepBarPart]) -> StepBar:
 
 
 def first_screen(s: Summary, width: int = WIDTH, *, more: str = "", page: Path | None = None) -> Text:
-    """Only commands and paths are wider than `width`. more: the command that shows all, also what has no room here.
-    page: its file."""
+    """Only commands and paths are wider than `width`. more: the command that shows all, also words that have no room
+    here. page: its file."""
     said, lines = answer(s), _Lines(min(width, WIDTH))
-    lines.wrapped(heading(s), "bold", "  ")
+    lines.wrapped(heading(s), "bold", "  ", _HEADING)
     ended = [doubt for doubt in said.doubts if doubt.lower().startswith(NOT_COMPLETED)]
-    lines.wrapped(" ".join(ended), "bold red", "  ")
-    lines.wrapped(" ".join([*_edited(s), *(doubt for doubt in said.doubts if doubt not in ended)]), "yellow", "  ")
+    lines.wrapped(" ".join(ended), "bold red", "  ", _DOUBT)
+    doubts = [*_edited(s), *(doubt for doubt in said.doubts if doubt not in ended)]
+    lines.wrapped(" ".join(doubts), "yellow", "  ", _DOUBT)
     lines.blank(_BLANK_ABOVE)
     for sentence in said.sentences:
         lines.wrapped(sentence, "bold" if sentence is said.sentences[0] else "", "")
@@ -132,16 +143,17 @@ def first_screen(s: Summary, width: int = WIDTH, *, more: str = "", page: Path |
         lines.bar(bar)
     _try(said, lines)
     if said.also:
-        lines.labelled("also:", _kept_whole(said.also), optional=_ALSO)
+        lines.labelled("also:", _kept_whole(said.also))
     if s.job_time is not None and is_large(s.job_time):
-        lines.labelled("job:", short_words(s.job_time), optional=_JOB)
+        lines.labelled("job:", short_words(s.job_time))
     if more or page:
         lines.blank(_BLANK_BELOW)
     if page is not None:
         lines.labelled("page:", str(page), f"dim link {page.absolute().as_uri()}", whole=True)
     if more:
         lines.labelled("more:", more, "dim", whole=True)
-    return Text("\n").join([*lines.fitted(), Text("")])
+    shown = lines.fitted() if more else [row.text for row in lines.rows]
+    return Text("\n").join([*shown, Text("")])
 
 
 def _try(said: Diagnosis, lines: _Lines) -> None:
@@ -163,33 +175,40 @@ def _try(said: Diagnosis, lines: _Lines) -> None:
 
 
 class _Row(NamedTuple):
-    """A line of the screen. optional: the largest is left out first, if there are too many lines; 0: never."""
+    """A line of the screen. optional: the largest is left out first, if there are too many lines; 0: never. goes_on:
+    it has more words of the line before."""
 
     text: Text
     optional: int
+    goes_on: bool
 
 
 class _Lines:
     def __init__(self, width: int) -> None:
         self.width, self.rows = width, list[_Row]()
 
-    def add(self, text: Text, optional: int = 0) -> None:
-        self.rows.append(_Row(text, optional))
+    def add(self, text: Text, optional: int = 0, *, goes_on: bool = False) -> None:
+        self.rows.append(_Row(text, optional, goes_on))
 
     def fitted(self) -> list[Text]:
         """At most a dozen lines, or those that are never left out."""
         rows = self.rows
         for least in sorted({row.optional for row in rows if row.optional}, reverse=True):
             if len(rows) > _MOST_LINES:
+                for row, following in pairwise(rows):
+                    if following.goes_on and following.optional == least and not row.goes_on:
+                        row.text.truncate(self.width - 2)
+                        row.text.append(" …")
                 rows = [row for row in rows if row.optional != least]
         return [row.text for row in rows]
 
     def blank(self, optional: int) -> None:
         self.add(Text(""), optional)
 
-    def wrapped(self, text: str, style: str, indent: str) -> None:
-        for row in _broken(printable(text), self.width, indent):
-            self.add(Text(row, style))
+    def wrapped(self, text: str, style: str, indent: str, more: int = 0) -> None:
+        """more: how optional the lines after the first one are."""
+        for i, row in enumerate(_broken(printable(text), self.width, indent)):
+            self.add(Text(row, style), more if i else 0, goes_on=i > 0)
 
     def labelled(self, word: str, text: str, style: str = "", *, whole: bool = False, optional: int = 0) -> None:
         for i, row in enumerate([text] if whole else _broken(text, self.width - _LABEL)):
@@ -198,12 +217,14 @@ class _Lines:
 
     def bar(self, bar: StepBar) -> None:
         """The parts with blocks to scale, in one line if it fits."""
-        told, count = bar.told, len(bar.parts)
-        room = self.width - _LABEL - sum(map(len, told)) - count - 3 * (count - 1) - 2  # which rounding may add
-        blocks = min(room, _MOST_BLOCKS) if room >= 3 * count else self.width // 3
+        told, parts = bar.told, len(bar.parts)
+        room = self.width - _LABEL - sum(map(len, told)) - parts - 3 * (parts - 1) - 2  # which rounding may add
+        blocks = min(room, _MOST_BLOCKS) if room >= 3 * parts else self.width // 3
         row = Text.assemble((f"  {bar.what}".ljust(_LABEL), "dim"))
         for part, words, share in zip(bar.parts, told, bar.shares, strict=True):
-            drawn = _FILLS.get(part.color, "░") * max(round(share * blocks), 1)
+            count = max(round(share * blocks), 1)
+            avoidable = min(round(count * part.avoidable_ns / max(part.ns, 1)), count)
+            drawn = _FILLS.get(part.color, "·") * (count - avoidable) + _AVOIDABLE * avoidable
             used = len(row) + len(drawn) + len(words) + 4
             if used > self.width and len(row) > _LABEL:
                 self.add(row)

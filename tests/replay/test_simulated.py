@@ -138,18 +138,6 @@ def test_these_are_all_departures_from_the_usual_course(case: Any) -> None:
     assert [found.cause for found in lost] == told
 
 
-@pytest.mark.parametrize("stalls", [{}, LATE])
-def test_what_is_left_of_messages_is_their_transfer_that_no_finding_tells(stalls: dict[tuple[int, int], int]) -> None:
-    """The others' waiting for a late rank is of that rank's finding."""
-    replay, lost = replayed(CpuJob(replace(COSTS, stalls=stalls, stalled="forward")).traces())
-    left = replay.remainder
-    assert left is not None
-    assert sum(left.model_dump().values()) == pytest.approx(replay.unexplained_ns, abs=1)
-    told = next(found.lost_ns for found in lost if found.cause == "communication")
-    assert left.communication_ns + told == pytest.approx(COSTS.transfer_ns, rel=0.02)
-    assert left.communication_ns < 0.05 * told
-
-
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("phase", ["between", "optimizer", "data"])
 @pytest.mark.parametrize("work", ["stalls", "more"])

@@ -44,11 +44,9 @@ def test_such_a_list_is_found(folder: str) -> None:
     assert own_lists(f"FEW = {names[:2]}\nALL = {names}\n", folder) == [2]
 
 
-def test_every_cause_has_its_own_label_and_every_label_of_a_bar_its_own_color() -> None:
+def test_every_cause_has_its_own_label() -> None:
     labels = Counter(cause.label for cause in CAUSES.values())
     assert [label for label, count in labels.items() if count > 1] == []
-    shown = {(cause.short or cause.label, cause.color) for cause in CAUSES.values()}
-    assert len({label for label, _ in shown}) == len({color for _, color in shown}) == len(shown)
 
 
 # ---- The name of the program: `slurm.sh` in a checkout, `training-traces` elsewhere

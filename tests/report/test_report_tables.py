@@ -59,7 +59,7 @@ def test_nothing_is_launched_on_a_cpu_so_no_idle_time_there_is_called_launch_bou
     given = of_devices(summary(idle={"launch-bound": 40}), device_kind="cpu")
     page = compose(given, Inputs())
     cells = [cell for table in tables_of(page) for row in table.rows for cell in row]
-    drawn = [trace["name"] for section in page.before for f in section.figures for trace in f.data]
+    drawn = page.step.told if page.step else []
     for text in (render(given), " ".join([*cells, *page.said.first, *page.said.rest]), " ".join(drawn)):
         assert "between operators" in text and "launch-bound" not in text
     assert page.on_cpu

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from harness.analysis.summary import JobTime
-from harness.analysis.summary.replay import Remainder
 from harness.cli.main import main
 from harness.experiment.exercises import DDP, OwnTraining
 from harness.replay.attribute.causes import CAUSES
@@ -19,25 +18,22 @@ from harness.run import Run
 from harness.run.record import Status
 from tests.launch.launch_shared import a_run
 from tests.launch.test_ls import MS, completed, lost, quality, replayed, steps
-from tests.report.given_summary import summary
+from tests.report.given_summary import of_devices, summary
 from tests.report.test_report_page import all_of, parse, texts
 from tests.synthetic.job import HOSTILE
 
-DATA = CAUSES["data-stall"].short
+DATA = "data loading"
 
 
 def slow(root: Path, job_id: str, step_ms: int, data_ms: int, **changes: Any) -> Run:
     """A completed run that waits for data in each step, and communicates for 10 ms."""
     compute_ms = step_ms - data_ms - 10
-    left = Remainder(work_ns=compute_ms * MS, communication_ns=10 * MS, copies_ns=0, known_idle_ns=0, unknown_idle_ns=0)
-    replay = replayed().model_copy(
-        update={"step_ns": step_ms * MS, "unexplained_ns": (step_ms - data_ms) * MS, "remainder": left}
-    )
+    replay = replayed().model_copy(update={"step_ns": step_ms * MS, "unexplained_ns": (step_ms - data_ms) * MS})
     found = lost("data-stall", data_ms / step_ms).model_copy(update={"lost_ns": data_ms * MS})
     run = completed(root, job_id)
     idle = {"data loading": data_ms}
     made = summary(compute_ms, 10, idle=idle, steps=steps(step_ms * MS), replay=replay, findings=[found], **changes)
-    run.summary.write_text(made.model_dump_json())
+    run.summary.write_text(of_devices(made, window_ns=step_ms * MS).model_dump_json())
     return run
 
 
@@ -67,7 +63,7 @@ def test_a_row_has_what_ls_tells_with_a_bar_on_one_scale_and_names_are_text(page
     rows = [texts(row, "td") for row in all_of(tree, "tr")[1:]]
     assert [row[0] for row in rows] == ["local-12", "local-11", "local-10", "local-9"], "the newest first"
     assert rows[0][:6] == ["local-12", "completed", "-e 1 -n 2", "–", "–", "–"]
-    bar = f"compute 140 · exposed communication 10 · {DATA} 50 ms"
+    bar = f"compute 140 · exposed communication 10 · idle: {DATA} 50 ms, all avoidable"
     assert rows[3][3:6] == ["200 ms", bar, f"{CAUSES['data-stall'].label} 25 %"]
     (link,) = all_of(tree, "a")
     assert (page.parent / str(link.get("href"))).read_text() == "a page"

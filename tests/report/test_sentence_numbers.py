@@ -22,7 +22,6 @@ from tests.real_traces import real_jobs
 from tests.replay.replaying import summary_of
 from tests.synthetic.simulated import MS, US, Costs, CpuJob, GpuJob
 
-_UNITS = {"ns": 1, "µs": 1e3, "ms": 1e6, "s": 1e9}
 _DIGITS = r"(-?\d+(?:,\d{3})*(?:\.\d+)?)"
 _NUMBER = re.compile(rf"(?<![\w.#/-]){_DIGITS}(?: to {_DIGITS})? ?(ns|µs|ms|s|%)(?![\w/])")
 _ROUNDING = 0.35  # percent, of parts that are told together
@@ -46,16 +45,14 @@ def numbers_of(sentence: str) -> list[Told]:
 
 
 def too_much(answer: Diagnosis) -> list[str]:
-    """Sentences with a share above the whole, or with parts that are more than it."""
+    """Sentences with a share above the whole, or with shares that are together more than it."""
     wrong = []
     for sentence in (*answer.first, *answer.rest):
         told = numbers_of(sentence)
         shares = [one.value for one in told if one.unit == "%" and "more time than" not in sentence]
-        times = [one.value * _UNITS[one.unit] for one in told if one.unit in _UNITS]
         above = [share for share in shares if not 0 <= share <= 100]
         split = " computing, " in sentence and sum(shares) > 100 + _ROUNDING
-        whole, parts = (times[0], sum(times[2:])) if sentence.startswith("The other ") else (1.0, 1.0)
-        if above or split or not 0.93 * whole <= parts <= 1.01 * whole + 1:
+        if above or split:
             wrong.append(sentence)
     return wrong
 
@@ -87,11 +84,7 @@ def test_the_numbers_told_of_a_made_recording_agree() -> None:
 
 @pytest.mark.parametrize(
     "sentence",
-    [
-        "A step takes 1.00 ms on average: 70.0 % computing, 40.0 % idle.",
-        "The other 10.0 ms of the mean step, 20.0 ms: 9.00 ms kernels, 4.00 ms idle.",
-        "A stall costs 3.0 ms a step (103 %).",
-    ],
+    ["A step takes 1.00 ms on average: 70.0 % computing, 40.0 % idle.", "A stall costs 3.0 ms a step (103 %)."],
 )
 def test_numbers_that_disagree_are_seen(sentence: str) -> None:
     assert too_much(Diagnosis([sentence])) == [sentence]

@@ -59,7 +59,6 @@ from harness.analysis.summary.pipeline import Pipeline as Pipeline
 from harness.analysis.summary.pipeline import PipelineStage as PipelineStage
 from harness.analysis.summary.ranges import RangeTime as RangeTime
 from harness.analysis.summary.replay import LineShare as LineShare
-from harness.analysis.summary.replay import Remainder as Remainder
 from harness.analysis.summary.replay import Replay as Replay
 from harness.analysis.summary.replay import TimeLost as TimeLost
 from harness.analysis.summary.replay import WhatIf as WhatIf

@@ -90,7 +90,7 @@ NO_RANK = "a process that is no rank used a GPU: its work is not counted"
 UNLIKE_STEPS = "the ranks' steps were found in different ways"
 """`steps.source` differs between ranks."""
 UNEVEN = "ranks were not profiled over the same steps"
-"""Windows start more than half a step apart."""
+"""Their steps have other numbers; without numbers, their windows start more than a step apart."""
 PROFILER_WAITS = "ranks wait for another rank's profiler to start or stop"
 """A profiler that starts later on one rank makes the others wait in the first collective of their windows; a
 profiler that stops, in the last. Ends agree (within 10 % of the starts' spread), the starts are over twice as far

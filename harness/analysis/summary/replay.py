@@ -118,24 +118,6 @@ class WhatIf(SummaryPart, kw_only=True):
     machine was in one of them."""
 
 
-class Remainder(SummaryPart, kw_only=True):
-    """What `unexplained_ns` of a step consists of: means over the ranks' devices, which add up to it. Each part is the
-    devices' own ([TimeSplit](#timesplit)) minus what the findings take of it."""
-
-    work_ns: int
-    """Kernels without communication; on a CPU operators."""
-    communication_ns: int
-    """Exposed communication."""
-    copies_ns: int
-    """Exposed copies."""
-    known_idle_ns: int
-    """Idle time of causes that are known ([IdleCause](#idlecause)) and too small to be told, or hidden by others."""
-    unknown_idle_ns: int
-    """Idle time whose cause is not known: `other` and `not recorded`."""
-    outside_ns: int = 0
-    """The part of a step that lies outside of the devices' windows."""
-
-
 class Replay(SummaryPart, kw_only=True):
     """The events of all ranks are one graph: an arc for each stretch of a host's or a stream's time, with its
     measured length, and arcs from a launch to its kernel, from a kernel to the host that waits for it, and between
@@ -157,8 +139,6 @@ class Replay(SummaryPart, kw_only=True):
     """The step replayed with a network of zero latency and infinite bandwidth."""
     unexplained_ns: int | None = None
     """The step replayed without all findings together: the time that no finding explains."""
-    remainder: Remainder | None = None
-    """What this time consists of. Null: a part of the devices' time is not known."""
     model_work_ns: int | None = None
     """Operators of forward and backward on CPUs, kernels without communication on GPUs: median over steps of the mean
     over ranks. Null without any."""

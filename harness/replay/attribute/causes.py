@@ -9,7 +9,6 @@ from typing import Literal
 from harness.analysis import device_time
 from harness.analysis.process.host_calls import HostCause as IdleTime
 from harness.analysis.summary import Summary
-from harness.common.display import palette
 from harness.common.paths import PROGRAM
 from harness.replay.attribute import device_causes as device
 from harness.replay.attribute import host_causes as host
@@ -34,9 +33,7 @@ class WithoutCause:
 
 @dataclass(frozen=True)
 class CauseOfLoss:
-    """label: in tables. color: in a step's bar; a cause of idle time has the same one in other plots. doing: what costs
-    time, the subject of a sentence; `{phase}` is the place, as in " in forward". short: the label in a step's bar, if
-    it is another.
+    """label: in tables. doing: what costs time, the subject of a sentence; `{phase}` is the place, as in " in forward".
 
     advice: what to try if no option of the run helps; it may have `{phase}` and `{who}`. find: the rule that suspects
     it; a rule may suspect several causes. share: where no replay is possible, its share of the devices' time, None
@@ -54,11 +51,9 @@ class CauseOfLoss:
     cause: Cause
     find: Rule
     label: str
-    color: str
     doing: str
     advice: str
     share: Callable[[Summary], float | None] | None = None
-    short: str = ""
     part: str = ""
     part_on_cpu: str = ""
     of_host: bool = False
@@ -78,31 +73,26 @@ _ENTRIES = (
         Cause.DATA_STALL,
         host.data,
         "waiting for data",
-        IdleTime.DATA.color,
         "waiting for data",
         "more DataLoader workers, pinned memory and prefetching (num_workers, pin_memory, prefetch_factor)",
         share=device.data_share,
         of_host=True,
         purpose="data",
-        short="data",
         any_program="load data ahead, in other threads or processes, into pinned memory",
     ),
     CauseOfLoss(
         Cause.BETWEEN_STEPS,
         host.activities,
         "time between the steps",
-        "#b0557f",
         "waiting between the steps",
         "load data with workers (num_workers, prefetch_factor) if the loop loads it between the steps",
         of_host=True,
-        short="between steps",
         any_program="load data ahead, in other threads or processes, if the loop loads it between the steps",
     ),
     CauseOfLoss(
         Cause.HOST_STALL,
         host.host,
         "host stall",
-        IdleTime.HOST.color,
         "a stall of the host{phase}",
         "do this work of the host less often, in another process, or while the device has work",
         of_host=True,
@@ -111,12 +101,10 @@ _ENTRIES = (
         Cause.PAUSE,
         host.stopped,
         "stopped process",
-        "#3f4a55",
         "being stopped and continued (SIGSTOP, SIGCONT)",
         "find who stops the processes of {who}: a scheduler that suspends jobs, a debugger, a user",
         of_host=True,
         on_gpus=True,
-        short="stopped",
         categories=(),
         without=WithoutCause("no process that is stopped or falls behind", operators=True),
     ),
@@ -124,32 +112,27 @@ _ENTRIES = (
         Cause.INTERRUPTED,
         host.stopped,
         "host falls behind",
-        "#7d8996",
         "a host that falls behind at changing places, also inside operators,",
         "see whether other threads share the cores of {who} (top, taskset -p, --cpus-per-task), and "
         "whether another thread of the process holds the interpreter's lock (py-spy dump)",
         of_host=True,
         on_gpus=True,
         own_cores=True,
-        short="host behind",
         beyond=(),
     ),
     CauseOfLoss(
         Cause.CHECKPOINT,
         host.host,
         "stall between the phases",
-        "#94687a",
         "a stall outside of forward, backward and optimizer, such as a checkpoint,",
         "write checkpoints less often, or in the background (torch.distributed.checkpoint.async_save)",
         of_host=True,
-        short="stall",
         any_program="write checkpoints less often, or in the background",
     ),
     CauseOfLoss(
         Cause.GARBAGE,
         host.host,
         "garbage collection",
-        IdleTime.COLLECTOR.color,
         "garbage collection{phase}",
         "choose when Python collects garbage (gc.disable, then gc.collect every N steps), or use gc.freeze",
         of_host=True,
@@ -158,7 +141,6 @@ _ENTRIES = (
         Cause.SYNCHRONISATION,
         host.activities,
         "synchronisation",
-        IdleTime.SYNCHRONISATION.color,
         "waiting for the device, with no work launched ahead,",
         "take .item(), .cpu() and synchronize out of the loop, or read the value some steps later",
         share=device.idle(IdleTime.SYNCHRONISATION.label),
@@ -170,7 +152,6 @@ _ENTRIES = (
         Cause.BLOCKING_COPY,
         host.activities,
         "blocking copies",
-        IdleTime.COPY.color,
         "waiting for copies of buffers that are not pinned",
         "pin the host buffers (pin_memory=True) and copy with non_blocking=True",
         share=device.idle(IdleTime.COPY.label),
@@ -181,20 +162,17 @@ _ENTRIES = (
         Cause.ALLOCATION,
         host.activities,
         "memory allocation",
-        IdleTime.ALLOCATION.color,
         "allocating or freeing memory of the device",
         "keep buffers instead of making new ones in each step, and leave freed memory to PyTorch's allocator "
         "(no empty_cache in the loop; PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True)",
         share=device.idle(IdleTime.ALLOCATION.label),
         of_host=True,
-        short="allocation",
         any_program="keep buffers instead of making new ones in each step",
     ),
     CauseOfLoss(
         Cause.FIRST_USE,
         host.activities,
         "first use",
-        IdleTime.FIRST_USE.color,
         "making libraries and kernels ready that are used for the first time",
         "record later steps: run several warm-up steps before the recording begins",
         share=device.idle(IdleTime.FIRST_USE.label, IdleTime.CAPTURE.label),
@@ -205,7 +183,6 @@ _ENTRIES = (
         Cause.TINY_KERNELS,
         host.tiny,
         "many small operators",
-        IdleTime.LAUNCH.color,
         "CPU overhead between small operators{phase} (launch-bound)",
         "larger batches, fused operators (torch.compile) or CUDA graphs",
         share=device.idle(IdleTime.LAUNCH.label),
@@ -213,14 +190,12 @@ _ENTRIES = (
         part_on_cpu="time between operators",
         of_host=True,
         more_work=True,
-        short="small operators",
         any_program="larger batches, fused kernels or CUDA graphs",
     ),
     CauseOfLoss(
         Cause.EVALUATION,
         host.evaluation,
         "evaluation",
-        "#56b4e9",
         "evaluating without training",
         "evaluate in fewer steps, on fewer batches, or with larger ones, since no gradients are kept, and let each "
         "rank evaluate a part",
@@ -229,7 +204,6 @@ _ENTRIES = (
         Cause.SLOW_LINK,
         host.sending,
         "slow messages",
-        "#a65b1a",
         "sending messages slower than other ranks",
         f"test the links of {{who}}: {PROGRAM} -e 0",
         purpose="communication",
@@ -240,13 +214,11 @@ _ENTRIES = (
         Cause.NOISY_NEIGHBOUR,
         host.without_core,
         "cores used by others",
-        "#7a8450",
         "sharing CPU cores with other programs",
         "see which other programs run on the cores of {who}, and bind each rank to its own cores",
         of_host=True,
         on_gpus=True,
         own_cores=True,
-        short="cores shared",
         categories=(),
         without=WithoutCause(
             "a core for every process that is ready to run", bound=True, same_work=False, operators=True
@@ -256,48 +228,39 @@ _ENTRIES = (
         Cause.PINNED_TOGETHER,
         host.without_core,
         "ranks share cores",
-        "#7a8450",
         "sharing CPU cores with other ranks",
         "bind each rank to its own cores (--cpus-per-task, numactl)",
         of_host=True,
         on_gpus=True,
         own_cores=True,
-        short="cores shared",
         categories=(),
     ),
     CauseOfLoss(
         Cause.EXTRA_COMPUTE,
         rank.extra,
         "more work than others",
-        "#7d6bc4",
         "computing more than other ranks{phase}",
         "find in the timeline the work of {who}{phase} that the others do not have: metrics, an additional "
         "loss, more samples",
-        short="more work",
     ),
     CauseOfLoss(
         Cause.LONG_SEQUENCES,
         rank.uneven,
         "longer samples than others",
-        "#3f4fa0",
         "computing more than others in forward and backward (more or longer samples, for example)",
         "give every rank the same number of tokens: sort samples by length before you distribute them, or pack them",
-        short="longer samples",
     ),
     CauseOfLoss(
         Cause.UNEVEN_STAGES,
         rank.uneven,
         "more layers than other stages",
-        "#8fb8de",
         "a pipeline stage with more work than the others",
         "give this stage fewer layers: the embedding and the loss take time as well",
-        short="uneven stages",
     ),
     CauseOfLoss(
         Cause.SLOW_DEVICE,
         rank.uneven,
         "a slower device",
-        "#74a9cf",
         "running the same kernels slower than other devices",
         "compare clocks, power limit and temperature of the devices of {who} with the others' (nvidia-smi -q -d "
         "CLOCK,POWER,PERFORMANCE,TEMPERATURE), and see whether another program uses them (nvidia-smi)",
@@ -307,7 +270,6 @@ _ENTRIES = (
         Cause.LATE_RANK,
         rank.uneven,
         "a late rank",
-        "#d1495b",
         "coming late to the collectives",
         f"find in the timeline the work of {{who}} that the others do not have, and test its node ({PROGRAM} -e 0)",
         share=device.straggler_share,
@@ -317,18 +279,15 @@ _ENTRIES = (
         Cause.IMBALANCE,
         rank.in_turn,
         "uneven work in turn",
-        IdleTime.COMMUNICATION.color,
         "waiting for each other at messages, with no rank always the last,",
         "give the ranks equal work between two messages, for example as many tokens for each expert, or samples of "
         "equal length",
-        short="uneven work",
         of_messages=True,
     ),
     CauseOfLoss(
         Cause.COMMUNICATION,
         device.communication,
         "exposed communication",
-        palette.COMMUNICATION,
         "exposed communication, while nothing is computed,",
         "fewer, larger messages, or more work to hide them behind (micro-batch, overlap)",
         share=device.communication_share,
@@ -341,11 +300,9 @@ _ENTRIES = (
         Cause.SMALL_BUCKETS,
         device.buckets,
         "many small messages",
-        "#cf4a2b",
         "sending gradients in many small messages",
         "larger buckets (DDP's bucket_cap_mb, DeepSpeed's reduce_bucket_size)",
         purpose="communication",
-        short="small messages",
         of_messages=True,
         categories=(TimeCategory.TRANSFER,),
     ),
@@ -353,11 +310,9 @@ _ENTRIES = (
         Cause.BUBBLE,
         device.bubble,
         "the pipeline's bubble",
-        "#96734a",
         "waiting in the pipeline's bubble",
         "more micro-batches: twice the global batch at the same micro-batch",
         share=device.bubble_share,
-        short="bubble",
         of_messages=True,
         categories=(TimeCategory.TRANSFER,),
     ),
@@ -365,18 +320,15 @@ _ENTRIES = (
         Cause.COPIES,
         device.copies,
         "exposed copies",
-        palette.MEMORY,
         "copying, while nothing is computed,",
         "copy on a separate stream while kernels run",
         share=lambda s: device_time.share(s.devices, "exposed_memory_ns"),
-        short="copies",
         categories=(TimeCategory.DEVICE_COPY,),
     ),
     CauseOfLoss(
         Cause.PRECISION,
         device.precision,
         "products in 32 bits",
-        "#1f6fb2",
         "running matrix products in 32 bits",
         "mixed precision (bf16)",
         share=device.precision_share,
@@ -386,7 +338,6 @@ _ENTRIES = (
         Cause.LAYOUT,
         device.layout,
         "layout conversions",
-        "#2f4b7c",
         "converting tensors between channels first and channels last (NCHW and NHWC)",
         "keep model and images in channels last: model.to(memory_format=torch.channels_last), and the same for the "
         "inputs",

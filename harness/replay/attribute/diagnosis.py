@@ -16,8 +16,7 @@ from harness.analysis.summary import RankTraining, Replay, Summary, TimeLost, Wh
 from harness.analysis.summary.problem_texts import NO_KERNEL
 from harness.replay.attribute.causes import CAUSES, suspects
 from harness.replay.attribute.line_shares import joined_stalls, line_shares
-from harness.replay.attribute.remainder import changes_work, remainder
-from harness.replay.attribute.suspect import Suspect, without_all
+from harness.replay.attribute.suspect import Cause, Suspect, without_all
 from harness.replay.attribute.what_ifs import WHAT_IFS, WhatIfKind
 from harness.replay.graph.collectives import EARLY, WAITED_NS
 from harness.replay.graph.graph import DEVICE_COMPUTES, WORK_TIME, JobGraph, NoOrderError, TimeCategory, graph_of, slots
@@ -111,11 +110,9 @@ def _answer(context: ReplayContext) -> tuple[Replay, list[TimeLost]]:
         for (kind, edited), gain in zip(kinds, rest[len(suspected) :], strict=True)
     ]
     what_ifs = [what_if for what_if in promised if what_if.gain > WORTH]
-    left_ns = context.step_ns - _together(context, told)
     found_too = {
         "ideal_network_ns": round(context.step_ns - free.mean_ns),
-        "unexplained_ns": round(left_ns),
-        "remainder": remainder(context, told, left_ns),
+        "unexplained_ns": round(context.step_ns - _together(context, told)),
         "what_ifs": sorted(what_ifs, key=lambda w: w.step_ns),
     }
     return replayed.model_copy(update=found_too), sorted(lost, key=lambda found: -found.lost_ns)
@@ -129,9 +126,17 @@ def _limited(context: ReplayContext, suspect: Suspect, gain: Gain) -> Gain:
     gain = gain.at_most(_limit_ns(context, suspect))
     if suspect.lengths is None or context.on_cpu:
         return gain
-    changes = changes_work(context, suspect)
+    changes = _changes_work(context, suspect)
     left_ns = work_left(context, EditedLengths(suspect.lengths), suspect.lengths, operators=False, moves_work=changes)
     return gain.at_most(context.step_ns - left_ns)
+
+
+def _changes_work(context: ReplayContext, suspect: Suspect) -> bool:
+    """Whether a cause is more work of the devices, or on a CPU may lie inside of operators, or consists of some."""
+    entry = CAUSES[suspect.cause]
+    if entry.of_host:
+        return context.on_cpu and (entry.on_gpus or bool({*suspect.slots} & {*slots(WORK_TIME)}))
+    return not entry.of_messages and suspect.cause is not Cause.COPIES
 
 
 def _limit_ns(context: ReplayContext, suspect: Suspect) -> float:
@@ -179,7 +184,7 @@ def _together(context: ReplayContext, explained: list[tuple[Suspect, Gain]]) -> 
         return min(others, most)
     gain, changes = (
         gains(context, [EditedLengths(lengths)])[0].mean_ns,
-        any(changes_work(context, own) for own, _ in explained),
+        any(_changes_work(context, own) for own, _ in explained),
     )
     left_ns = 0.0
     if not context.on_cpu:

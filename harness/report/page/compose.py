@@ -19,7 +19,7 @@ from markupsafe import Markup, escape
 from harness.analysis.labels import are_cpus, cause_word
 from harness.analysis.process.host_calls import HostCause
 from harness.analysis.summary import RecordingVerdict, Summary
-from harness.common.display.format import about, amount, duration, shown_in_page, with_scripts
+from harness.common.display.format import Scale, about, amount, duration, shown_in_page, with_scripts
 from harness.common.display.printable import printable, printable_json
 from harness.common.errors import WorkError
 from harness.common.paths import TEMPLATES
@@ -125,7 +125,9 @@ def _numbers(s: Summary, bar: StepBar | None) -> list[tuple[str, str]]:
     known = [(duration(bar.whole_ns), bar.what)] if bar else []
     known += [(amount(speed, "tokens/s"), "all ranks together")] if speed else []
     if found is not None and found.basis == "replay":
-        known.append((f"{duration(found.lost_ns)} ({about(found.share)})", f"lost by {label_of(found)}"))
+        scale = Scale(bar.whole_ns if bar else found.lost_ns)  # as the sentence has it
+        lost = f"{scale.text(found.lost_ns)} {scale.unit}"
+        known.append((f"{lost} ({about(found.share)})", f"lost by {label_of(found)}"))
     if s.job_time is not None and is_large(s.job_time):
         known.append(
             (time_words(outside_ns(s.job_time)), f"of the job's {time_words(s.job_time.elapsed_ns)} outside of steps")

@@ -109,10 +109,14 @@ def counters_section(s: Summary, inputs: Inputs) -> Section:
 
 
 def split_section(s: Summary, inputs: Inputs) -> Section:
-    """Stacked bars per device, idle by cause; empty without a trace."""
+    """Stacked bars of several devices, idle by cause; empty without a trace."""
     devices = [d for d in s.devices if d.window_ns]
     if not devices:
         return Section("split", "Where the time went")
+    if len(devices) == 1:  # the step's bar shows its parts
+        return Section(
+            "split", "Where the time went", tables=[SPLIT.of(labelled(devices, s), s), *page_tables(s, "split")]
+        )
     figures = [_split_figure(s, busiest_and_idlest(devices, _MANY, _MANY))]
     lead = (
         "Each bar is the window of one device: its profiled steps. Striped: communication hidden behind compute. "

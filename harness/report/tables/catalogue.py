@@ -74,7 +74,7 @@ _WITHOUT_TABLE = (
     _COUNTERS,
     file_of("sources"),
     file_of("profiler_overhead"),
-    *map(file_per_device, ("steps", "kinds", "idle_causes")),
+    *map(file_per_device, ("steps", "kinds", "idle_causes", "longest_gaps")),
 )
 
 

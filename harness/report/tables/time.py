@@ -1,4 +1,4 @@
-"""The tables about time: shares of the window, kinds of work, phases, idle causes, gaps."""
+"""The tables about time: shares of the window, kinds of work, phases, idle causes."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from typing import Any
 
 from harness.analysis.device_time import with_known
 from harness.analysis.labels import are_cpus, cause_word, is_cpu, short_place
-from harness.analysis.summary import BeforeSteps, Device, Gap, HostActivity, IdleCause, KindTime, PhaseTime, Summary
+from harness.analysis.summary import BeforeSteps, Device, HostActivity, IdleCause, KindTime, PhaseTime, Summary
 from harness.analysis.summary.problem_texts import WHOLE_GRAPHS
-from harness.common.display.format import amount, apart, duration, of, percent, short
-from harness.report.tables.table import Column, TableOf, file_of, file_per_device
+from harness.common.display.format import amount, apart, duration, of, percent
+from harness.report.tables.table import Column, TableOf, file_of
 
 _LEAST_BEFORE = 0.05  # of what was recorded, from which the time before the first step is a row
-_GAPS = 6
 _ACTIVITIES = 12
 Labelled = tuple[str, Device]
 PHASES = TableOf[PhaseTime](
@@ -171,28 +170,4 @@ HOST_ACTIVITIES = TableOf[HostActivity](
 )
 
 
-def _gaps(s: Summary) -> list[tuple[Gap, Labelled]]:
-    """The longest of all devices."""
-    gaps = [(gap, device) for device in labelled(s.devices, s) for gap in device[1].longest_gaps]
-    return sorted(gaps, key=lambda x: -x[0].duration_ns)[:_GAPS]
-
-
-GAPS = TableOf[tuple[Gap, Labelled]](
-    caption="The longest idle times of a device",
-    rows=_gaps,
-    columns=(
-        Column("length", lambda x: duration(x[0].duration_ns)),
-        Column("cause", lambda x: cause_word(x[0].cause, is_cpu(x[1][1]))),
-        Column("the host", lambda x: x[0].what or "–", apart, page=50),
-        Column("device", lambda x: x[1][0]),
-        Column("inside range", lambda x: x[0].range or "–", apart, page=50),
-        Column("after", lambda x: x[0].before or "–", short, page=50),
-        Column("before", lambda x: x[0].after or "–", short, page=50),
-    ),
-    left=7,
-    section="split",
-    spare=("device", "after", "before", "inside range"),
-    file=file_per_device("longest_gaps"),
-)
-
-TABLES: tuple[TableOf[Any], ...] = (SPLIT, BEFORE_STEPS, KINDS, PHASES, CAUSES, HOST_ACTIVITIES, GAPS)
+TABLES: tuple[TableOf[Any], ...] = (SPLIT, BEFORE_STEPS, KINDS, PHASES, CAUSES, HOST_ACTIVITIES)
