@@ -1,5 +1,6 @@
-"""The first screen of a report: at most a dozen lines that say what was run, whether to believe it, what costs time,
-where, and what to try; and a step as a bar, which the page has too. Knows only the Summary and its answer."""
+"""The first screen of a report: a dozen lines, more where more causes are told, that say what was run, whether to
+believe it, what costs time, where, and what to try; and a step as a bar, which the page has too. Knows only the Summary
+and its answer."""
 
 from __future__ import annotations
 
@@ -191,7 +192,7 @@ class _Lines:
         self.rows.append(_Row(text, optional, goes_on))
 
     def fitted(self) -> list[Text]:
-        """At most a dozen lines, or those that are never left out."""
+        """At most a dozen lines, or else those that are never left out."""
         rows = self.rows
         for least in sorted({row.optional for row in rows if row.optional}, reverse=True):
             if len(rows) > _MOST_LINES:
