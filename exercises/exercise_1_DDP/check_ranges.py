@@ -13,6 +13,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -24,7 +25,7 @@ from typing import Any, NamedTuple
 
 SLURM_SH = Path(__file__).resolve().parents[2] / "slurm.sh"  # in a checkout; else the wheel's command is on PATH
 HARNESS = ["bash", str(SLURM_SH)] if SLURM_SH.is_file() else ["training-traces"]
-COMMAND = " ".join([*HARNESS[:-1], Path(HARNESS[-1]).name])
+COMMAND = "bash slurm.sh" if Path("slurm.sh").is_file() else shlex.join(HARNESS)  # as it can be typed here
 TRACES = ("*.json.gz", "*.pt.trace.json", "*.sqlite")
 DAMAGE = re.compile("damaged|in the middle")  # in what the harness notes about a trace
 NOTHING = "the traces hold no events and no ranges"  # the harness has nothing to write

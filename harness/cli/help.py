@@ -97,9 +97,9 @@ def commands_page() -> str:
     first = f"Usage: {PROGRAM} COMMAND [RUN] [FLAGS]\n       {PROGRAM} help COMMAND: the page of one command"
     last = (
         "RUN: a job id, a name, a path, or `last`.\n"
-        f"{PROGRAM} --help lists all flags of a launch, help faults what --fault injects,\n"
+        f"{COMMAND} --help lists all flags of a launch, help faults what --fault injects,\n"
         "help numbers every field of a summary, help agents what a program needs that runs these commands.\n"
-        f"{PROGRAM} --version prints the version, the commit and the folder."
+        f"{COMMAND} --version prints the version, the commit and the folder."
     )
     return "\n\n".join([first, *groups, last])
 
@@ -108,7 +108,7 @@ def command_page(words: Sequence[str]) -> str:
     """The page of a command, or of one of its parts. Raises RequestError: there is no such command."""
     name = words[0]
     if name not in COMMANDS:
-        hint = nearest_or_list(name, (*COMMANDS, *OF_WORDS), f"{PROGRAM} help lists all commands")
+        hint = nearest_or_list(name, (*COMMANDS, *OF_WORDS), f"{COMMAND} help lists all commands")
         raise RequestError(f"help: there is no command {name!r}{hint}")
     entry = COMMANDS[name]
     if entry.reads_arguments:

@@ -20,7 +20,7 @@ from harness.cli.parser import run_command, split_line
 from harness.cli.rooms import lacking_room, lacking_sentence
 from harness.common.display.printable import NOT_UNICODE, GuardedStream, is_unicode, printable, unguarded
 from harness.common.errors import HarnessError, RequestError, nearest_or_list
-from harness.common.paths import PROGRAM
+from harness.common.paths import COMMAND, PROGRAM
 from harness.common.system.scrub_environment import scrub_environment
 from harness.common.system.users import whose
 
@@ -133,7 +133,7 @@ def _dispatch(argv: list[str]) -> int:
         return launch_argv(argv)
     name = argv[0]
     if name not in COMMANDS:
-        hint = nearest_or_list(name, [*COMMANDS, "help", "--version"], f"{PROGRAM} help lists all commands")
+        hint = nearest_or_list(name, [*COMMANDS, "help", "--version"], f"{COMMAND} help lists all commands")
         raise RequestError(f"there is no command {name!r}{hint}")
     function = resolve_name(COMMANDS[name].function)
     return int(function(argv[1:])) if COMMANDS[name].reads_arguments else run_command(name, function, argv[1:])

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args, get_origin
 from harness.common.display.format import cut
 from harness.common.display.printable import printable
 from harness.common.errors import RequestError, given_twice, nearest, unknown_flag
-from harness.common.paths import PROGRAM
+from harness.common.paths import COMMAND
 
 if TYPE_CHECKING:
     from harness.experiment.options import Option
@@ -136,7 +136,7 @@ class CommandLine(NamedTuple):
 
 
 BEHAVIOUR = [
-    DeclaredParameter(("--site",), "NAME|FILE", f"site: a name ({PROGRAM} sites) or a site file"),
+    DeclaredParameter(("--site",), "NAME|FILE", f"site: a name ({COMMAND} sites) or a site file"),
     DeclaredParameter(
         ("--plan",), "", "print the memory, time and cost of the launch with their sources, start nothing"
     ),
@@ -239,7 +239,7 @@ def run_command(
     keys = {field: each.names[-1] for field, each in parameters.items()}
     given = {field: line.given[key] for field, key in keys.items() if key in line.given}
     if lacking := [each.spelling for field, each in parameters.items() if each.required and field not in given]:
-        raise RequestError("\n".join(f"{name}: {spelling} is missing ({PROGRAM} help {name})" for spelling in lacking))
+        raise RequestError("\n".join(f"{name}: {spelling} is missing ({COMMAND} help {name})" for spelling in lacking))
     # An annotation says `list` where a launch has a tuple.
     result = function(**{field: [*each] if parameters[field].is_list else each for field, each in given.items()})
     return result if isinstance(result, int) else 0
@@ -247,7 +247,7 @@ def run_command(
 
 def refuse_mistakes(line: CommandLine, flags: Mapping[str, DeclaredParameter], name: str) -> None:
     """Raises RequestError: a sentence for each wrong word of a command that takes these flags and no argument."""
-    where = f"{PROGRAM} help {name}"
+    where = f"{COMMAND} help {name}"
     errors = [unknown_flag(word, flags, where) for word in line.unknown]
     errors += [f"{complaint} ({where})" for complaint in line.complaints]
     errors += [f"unexpected word {printable(' '.join(line.words))!r} ({where})"] * bool(line.words)

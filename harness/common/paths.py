@@ -6,6 +6,8 @@ Knows nothing of what they name.
 from __future__ import annotations
 
 import os
+import shlex
+from contextlib import suppress
 from pathlib import Path
 
 # The folder with harness/, exercises/, configs/ and templates/: the checkout, or what the wheel installs. With it on
@@ -15,11 +17,26 @@ IN_CHECKOUT = ROOT.name != "files" or not (ROOT.parent / "__init__.py").is_file(
 CONFIGS = ROOT / "configs"
 TEMPLATES = ROOT / "templates"
 DISTRIBUTION = "training-traces"  # as pyproject.toml names it and its command
-PROGRAM = "slurm.sh" if IN_CHECKOUT else DISTRIBUTION
-COMMAND = f"bash {PROGRAM}" if IN_CHECKOUT else PROGRAM  # as users type it
+PROGRAM = "slurm.sh" if IN_CHECKOUT else DISTRIBUTION  # what it is called
 # In the path of an exercise's file where the wheel is installed: it is the program, and no package that others made.
 INSTALLED_EXERCISES = "/harness/files/exercises/"
 ENVIRONMENT = ".venv" if IN_CHECKOUT else "the environment of training-traces"  # that has our packages
+
+
+def _as_typed_here() -> str:
+    """The command of the checkout: by its name where it lies, also as a link; elsewhere by its whole path."""
+    with suppress(OSError):  # there is no such file here, or the folder is gone
+        if Path("slurm.sh").samefile(ROOT / "slurm.sh"):
+            return "bash slurm.sh"
+    return f"bash {shlex.quote(str(ROOT / 'slurm.sh'))}"
+
+
+COMMAND = _as_typed_here() if IN_CHECKOUT else PROGRAM  # what can be typed, and pasted, in the current folder
+
+
+def typed_words(command: str) -> list[str]:
+    """The words of one of our commands, without those that start it."""
+    return shlex.split(command)[len(shlex.split(COMMAND)) :]
 
 
 def installing(extra: str) -> str:
@@ -28,8 +45,8 @@ def installing(extra: str) -> str:
 
 
 def shown_file(name: str) -> str:
-    """One of our files as a user opens it: in the checkout by its name there, else by its whole path."""
-    return name if IN_CHECKOUT else str(ROOT / name)
+    """One of our files as a user opens it: in the checkout's folder by its name there, else by its whole path."""
+    return name if Path(name).exists() else str(ROOT / name)
 
 
 README_OF_IMAGES = shown_file("containers/README.md")

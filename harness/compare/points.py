@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 
 from harness.analysis.statistics import mean_interval
 from harness.analysis.summary.efficiency import POP_FACTORS, SERIES_FACTORS
-from harness.common.paths import PROGRAM
+from harness.common.paths import COMMAND
 from harness.compare.arms import Arm
 from harness.compare.comparison import Comparison, compare_arms, samples
 
@@ -101,7 +101,7 @@ def what_limits(sizes: Sequence[Size]) -> str:
     last, known = sizes[-1], sizes[-1].efficiency
     begin = f"on {last.devices} devices each does {100 * known.mean:.0f} % of what one of {sizes[0].devices} does"
     if known.mean > _SUSPECT:
-        look = f"look at the smallest size first ({PROGRAM} report {sizes[0].runs[0]})"
+        look = f"look at the smallest size first ({COMMAND} report {sizes[0].runs[0]})"
         return f"{begin}, more than the ideal: {look}"
     if known.low is not None and known.high is not None and known.low <= 1 <= known.high:
         begin += f" (95 % interval {100 * known.low:.0f} to {100 * known.high:.0f} %: it contains 100 %)"

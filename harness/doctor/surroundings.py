@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from harness.common.errors import RequestError
-from harness.common.paths import PROGRAM
+from harness.common.paths import COMMAND
 from harness.common.system.bounded_read import read_bounded_text
 from harness.common.system.programs import ProgramOutput, ask
 from harness.experiment.parse import build_experiment
@@ -24,7 +24,7 @@ from harness.site.site import Site
 Place = Literal["login", "node", "here"]
 QUESTION_S = 20.0
 TRAININGS = (1, 2, 3)
-IN_JOB = f"{PROGRAM} doctor --in-job"  # what sees it
+IN_JOB = f"{COMMAND} doctor --in-job"  # what sees it
 NOT_FROM_LOGIN = f"cannot be seen from the login node: {IN_JOB}"
 
 

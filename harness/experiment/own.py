@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from harness.common.paths import PROGRAM
+from harness.common.paths import COMMAND
 from harness.common.run_folder.profile_window import ProfileWindow
 from harness.experiment.base import Count, CountOrZero
 from harness.experiment.options import BrokenRule, setting, tags_of, value
@@ -21,7 +21,7 @@ Form = Literal["script", "module", "command"]
 
 # Unknown scripts differ: some warm up slowly, and some take few steps.
 USUAL_WINDOW = ProfileWindow(skip=5, wait=0, warmup=2, active=10)
-HOW_TO_TYPE = f"{PROGRAM} run -g 2 -- train.py --lr 1e-4"
+HOW_TO_TYPE = f"{COMMAND} run -g 2 -- train.py --lr 1e-4"
 _LONGEST_NAME = 60  # characters: a file system takes 255 for the whole name
 
 

@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 
 from harness.common.display.printable import printable
 from harness.common.errors import RequestError, nearest, unknown_flag
-from harness.common.paths import CONFIGS, PROGRAM
+from harness.common.paths import COMMAND, CONFIGS
 from harness.common.run_folder.job_folder import WORD
 from harness.common.system.secrets import masked_words
 from harness.experiment.exercises import EXERCISES, Experiment, OwnTraining, Training, listing
@@ -247,10 +247,10 @@ def _after_dashes(word: str) -> str:
 
 def _unknown_sentence(word: str, known: Iterable[str]) -> str:
     if not word.startswith("-"):
-        return f"unexpected word {word!r}: a flag begins with - ({PROGRAM} --help lists all flags)"
+        return f"unexpected word {word!r}: a flag begins with - ({COMMAND} --help lists all flags)"
     if here := of_slide(word):
         return f"{printable(word.partition('=')[0])} is on the course's slide; here {here}"
-    return unknown_flag(word, known, f"{PROGRAM} --help")
+    return unknown_flag(word, known, f"{COMMAND} --help")
 
 
 def of_slide(word: str) -> str:

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from harness.common.errors import RequestError, nearest
 from harness.common.faults.fault import Setup, misfits, parse_fault
 from harness.common.model.model_config import Precision
-from harness.common.paths import PROGRAM
+from harness.common.paths import COMMAND
 from harness.common.run_folder.module_ranges import LAYERS, module_depth
 from harness.common.run_folder.profile_window import FINE_TUNING, ProfileWindow
 from harness.experiment.base import MOST, Count, CountOrZero, Experiment
@@ -122,7 +122,7 @@ class ProfiledTraining(Experiment):
         tag_if_on=True,
         train="--fault",
         repeats=True,
-    ).option((), f"inject a fault, to see what it looks like; `{PROGRAM} help faults` lists them")
+    ).option((), f"inject a fault, to see what it looks like; `{COMMAND} help faults` lists them")
 
     @property
     def recorded_by_time(self) -> bool:

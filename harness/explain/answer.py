@@ -24,7 +24,7 @@ from harness.analysis.summary.problem_texts import (
     WORK_MISSING,
 )
 from harness.common.display.format import Scale, duration, percent
-from harness.common.paths import COMMAND, PROGRAM
+from harness.common.paths import COMMAND
 from harness.common.run_folder.job_folder import WORD
 from harness.common.run_folder.job_parts import STUCK
 from harness.compare.summaries import kinds_of_recording, kinds_without_causes
@@ -399,8 +399,8 @@ def answer(summary: Summary) -> Diagnosis:
         return replace(found, further=[*found.further, *slowed, *_observed(summary)])
     run = str((summary.run or {}).get("job_id") or "RUN")
     said = (
-        f"This run is a mystery: something makes it slow. `{PROGRAM} report {run} --full` and the page show where "
-        f"the time of a step goes. Find the cause and its ranks (`{PROGRAM} help faults` lists all causes). Then give "
+        f"This run is a mystery: something makes it slow. `{COMMAND} report {run} --full` and the page show where "
+        f"the time of a step goes. Find the cause and its ranks (`{COMMAND} help faults` lists all causes). Then give "
         "your answer:"
     )
     attempt = Attempt("", f"{COMMAND} lesson mystery answer {run} --cause CAUSE --rank all")

@@ -13,7 +13,7 @@ from harness.analysis.process.steps import by_periodicity
 from harness.analysis.summary import Device, Pipeline, PipelineStage, Summary, TimeLost
 from harness.analysis.summary.problem_texts import CROWDED
 from harness.common.display.format import duration_range, percent
-from harness.common.paths import PROGRAM
+from harness.common.paths import COMMAND
 from harness.experiment.base import IDLE_FOR_DATA, Suggestion
 from harness.explain.commands import (
     asked_of,
@@ -213,7 +213,7 @@ def _late_rank(s: Summary, time_lost: TimeLost) -> Reason:
     if time_lost.basis == "replay" or score is None:
         return Reason("")
     why = f"Its step takes {score:.2f} × the median rank's, and the others wait for it."
-    what = f"find the additional work of rank {rank} in the timeline, and test its node ({PROGRAM} -e 0)"
+    what = f"find the additional work of rank {rank} in the timeline, and test its node ({COMMAND} -e 0)"
     return Reason(why, (Suggestion(what),), f" {rank}")
 
 

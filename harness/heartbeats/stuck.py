@@ -11,7 +11,7 @@ from itertools import takewhile
 from typing import Any, NamedTuple
 
 from harness.common.display.text import ranks_named, where
-from harness.common.paths import PROGRAM
+from harness.common.paths import COMMAND
 from harness.common.run_folder.heartbeats import LEAST_S, TIMES_USUAL, Evidence
 from harness.heartbeats.hang import FOR_LOCK, LOADS, Hang, Wait, place_of, waits_for_ranks
 from harness.heartbeats.lines import ProgramLine
@@ -47,7 +47,7 @@ ADVICE = {
     "no partner": "every send needs its receive: compare the order of both ranks' messages",
     "meeting": "set MASTER_ADDR and MASTER_PORT to the same values for all ranks: the host of rank 0, and a free port",
     "network": "all ranks are in the same collective: look at the network between their nodes with "
-    f"{PROGRAM} -e 0 --health",
+    f"{COMMAND} -e 0 --health",
     "own code": "look at that line",
 }
 IN_COLLECTIVE = ("group", "other collective", "other size", "order", "no partner", "meeting", "network")

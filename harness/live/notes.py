@@ -12,7 +12,7 @@ from harness.analysis.pace_evidence import evidence
 from harness.analysis.slowest_rank import slowest
 from harness.common.display.format import span
 from harness.common.display.text import clock
-from harness.common.paths import PROGRAM
+from harness.common.paths import COMMAND
 from harness.common.run_folder.run_store import UnreadFileError
 from harness.explain.pace import change_sentence, returns, slowest_sentence, worth_telling
 from harness.heartbeats.bad_loss import earliest
@@ -52,7 +52,7 @@ def failed(live: Live) -> Iterator[Note]:
     if has_failed and (death := first_death(live.path)) is not None:
         said = death.sentence
         shows = "" if death.told else f"process {death.pid}, at {clock(death.unix_ns, live.now_ns)}"
-        yield Note("failed", (death.rank,), f"{said[0].upper()}{said[1:]}.", shows, f"{PROGRAM} logs {live.job_id}")
+        yield Note("failed", (death.rank,), f"{said[0].upper()}{said[1:]}.", shows, f"{COMMAND} logs {live.job_id}")
 
 
 def nonfinite_loss(live: Live) -> Iterator[Note]:
@@ -60,7 +60,7 @@ def nonfinite_loss(live: Live) -> Iterator[Note]:
     bad = earliest(live.losses.values())
     if bad is not None:
         said = f"{bad.sentence[0].upper()}{bad.sentence[1:]}."
-        yield Note("loss", bad.ranks, said, "", f"{PROGRAM} cancel {live.job_id}")
+        yield Note("loss", bad.ranks, said, "", f"{COMMAND} cancel {live.job_id}")
 
 
 def silent_nodes(live: Live) -> Iterator[Note]:
@@ -79,7 +79,7 @@ def silent_nodes(live: Live) -> Iterator[Note]:
         tuple(sorted(rank for ranks in there.values() for rank in ranks)),
         f"{said[0].upper()}{said[1:]}.",
         f"the last line is {span(max(node.age_s(live.now_ns) for node in nodes))} old",
-        f"{PROGRAM} status {live.job_id}",
+        f"{COMMAND} status {live.job_id}",
     )
 
 
@@ -88,7 +88,7 @@ def pace(live: Live) -> Iterator[Note]:
     found = aligned(live.training)
     if found is None:
         return
-    command = f"{PROGRAM} capture start {live.job_id} --steps 5"
+    command = f"{COMMAND} capture start {live.job_id} --steps 5"
     seen = changes(found.us, found.own_us)
     for before, change in zip([None, *seen], seen, strict=False):
         if before is None or not returns(before, change):  # a return to the earlier pace has no sentence of its own

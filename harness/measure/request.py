@@ -284,7 +284,7 @@ def _read(file: Path) -> Summary:
     except UnreadFileError as error:
         raise RequestError(
             f"{file}: is not a summary of this program ({error.reason}): "
-            f"`{PROGRAM} report RUN` writes it anew from the traces"
+            f"`{COMMAND} report RUN` writes it anew from the traces"
         ) from None
 
 

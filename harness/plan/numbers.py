@@ -10,7 +10,7 @@ from math import sqrt
 from typing import Any
 
 from harness.common.display.text import how_many
-from harness.common.paths import PROGRAM
+from harness.common.paths import COMMAND
 from harness.experiment.exercises import OwnTraining
 from harness.plan.memory import FRAMEWORK_SOURCE, Workload
 from harness.plan.plan import LaunchPlan, MemoryPlan, StepPlan
@@ -28,7 +28,7 @@ GLOBAL_BATCH = "data parallelism, with ZeRO and FSDP too: each replica of the mo
 Formula = tuple[str, str]
 NEEDS_A_MODEL = (
     "memory, step and messages are computed for a model that the harness knows, and not for a training of your own: "
-    f"{PROGRAM} run makes a run, and {PROGRAM} report measures them"
+    f"{COMMAND} run makes a run, and {COMMAND} report measures them"
 )
 
 
@@ -280,7 +280,7 @@ def _communication(w: Workload, step_plan: StepPlan) -> PlanSection:
     if unknown:
         notes.append(
             f"times {' and '.join(unknown)} are not known: the site names no rate (network.link_*_gbps), and no run of "
-            f"exercise 0 there has measured one ({PROGRAM} -e 0)"
+            f"exercise 0 there has measured one ({COMMAND} -e 0)"
         )
     if step_plan.exposed is not None:
         whole, least = step_plan.exposed.total_ns, step_plan.exposed.least_ns

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from harness.common.display.printable import printable
 from harness.common.errors import RequestError, WorkError, near_path, nearest_or_list
-from harness.common.paths import IN_CHECKOUT, PROGRAM, expanded
+from harness.common.paths import COMMAND, IN_CHECKOUT, expanded
 from harness.common.run_folder.job_folder import roots
 from harness.common.run_folder.run_files import RECORD
 from harness.common.system.bounded_read import BoundedReadError, open_regular, why_unread
@@ -38,7 +38,7 @@ def no_runs(root: Path) -> str:
     elsewhere = (
         "" if IN_CHECKOUT else ", go to the folder where you typed it, or set HARNESS_RUNS to the folder of the runs"
     )
-    return f"there are no runs yet in {root}; start one: {PROGRAM} -e 1{elsewhere}"
+    return f"there are no runs yet in {root}; start one: {COMMAND} -e 1{elsewhere}"
 
 
 def closed(root: Path) -> list[Path]:
@@ -81,7 +81,7 @@ def find_run(token: str, root: Path | None = None) -> Run:
     refuse_odd_record(path)
     if Run(path).looks_like_run:
         raise WorkError(
-            f"{path}: its run.json is lost, and with it its state: {PROGRAM} report {path} answers from its traces"
+            f"{path}: its run.json is lost, and with it its state: {COMMAND} report {path} answers from its traces"
         )
     if "/" in token and not path.exists():  # an id or a name has no slash
         raise RequestError(f"{printable(token)}: there is no such file or folder{near_path(path)}")
@@ -100,7 +100,7 @@ def find_run(token: str, root: Path | None = None) -> Run:
         paths = ", ".join(str(r.path) for r in hits)
         raise RequestError(f"RUN: {token!r} names {len(hits)} runs: give the path, one of {paths}")
     known = ["last", *(r.name for r in runs), *filter(None, map(_safe_id, runs))]
-    hint = nearest_or_list(token, known, f"{PROGRAM} ls lists all; a run is given by id, name, path or `last`")
+    hint = nearest_or_list(token, known, f"{COMMAND} ls lists all; a run is given by id, name, path or `last`")
     lost = [r.name for r in runs if _safe_id(r) is None]
     raise RequestError(
         f"RUN: there is no run {token!r}{hint}"

@@ -22,7 +22,7 @@ from pydantic import (
 )
 
 from harness.common.errors import RequestError, nearest, nearest_or_list
-from harness.common.paths import CONFIGS, PROGRAM, README_OF_IMAGES, expanded
+from harness.common.paths import COMMAND, CONFIGS, README_OF_IMAGES, expanded
 from harness.common.system.slurm_notation import seconds_of
 from harness.experiment.exercises import EXERCISES, OwnTraining
 from harness.experiment.options import options_of, setting, value
@@ -272,7 +272,7 @@ def load_site(name_or_path: str, source: str = "--site") -> Site:
     if "/" in name_or_path or name_or_path.endswith((".yaml", ".yml")):
         path = expanded(name_or_path)
     elif name_or_path not in site_names():
-        where = f"{PROGRAM} sites lists all; the path of a site file is taken, too"
+        where = f"{COMMAND} sites lists all; the path of a site file is taken, too"
         hint = nearest_or_list(name_or_path, site_names(), where)
         raise RequestError(f"{source}: there is no site {name_or_path!r}{hint}")
     return _validated(path, read_yaml(path, "site file"))

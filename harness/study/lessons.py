@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from harness.analysis.expression import Unanswerable, evaluate
 from harness.common.display.format import metric_text, rate
 from harness.common.errors import RequestError, WorkError, nearest_or_list
-from harness.common.paths import COMMAND, CONFIGS, PROGRAM, expanded
+from harness.common.paths import COMMAND, CONFIGS, expanded
 from harness.compare.comparison import TOO_FEW_STEPS, Comparison, compare_steps
 from harness.compare.verdict import ChangeVerdict
 from harness.experiment.exercises import AnyExperiment, Experiment, Training
@@ -165,7 +165,7 @@ def load_lesson(name_or_path: str) -> Lesson:
     is_path = "/" in name_or_path
     path = expanded(name_or_path) if is_path else LESSONS / f"{name_or_path.lower()}.yaml"
     if not is_path and path.stem not in lesson_names():
-        hint = nearest_or_list(name_or_path, lesson_names(), f"{PROGRAM} lesson lists all")
+        hint = nearest_or_list(name_or_path, lesson_names(), f"{COMMAND} lesson lists all")
         raise RequestError(f"lesson: there is no lesson {name_or_path!r}{hint}")
     try:
         return Lesson.model_validate(read_yaml(path, "lesson file"))

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 from harness.common.errors import RequestError, nearest_or_list
 from harness.common.faults.fault import FAULTS, Fault, FaultKind, InMystery, Setup, parse_fault
 from harness.common.faults.mystery import checksum
-from harness.common.paths import PROGRAM
+from harness.common.paths import COMMAND
 from harness.experiment.model import Model
 from harness.experiment.training import Mystery, Training
 from harness.run.mystery import MysteryAnswer
@@ -126,7 +126,7 @@ def checked(answer: MysteryAnswer, world_size: int) -> MysteryAnswer:
     """The answer, if it could be right. Raises RequestError: one line for each thing that cannot be."""
     wrong = []
     if answer.cause not in FAULTS:
-        hint = nearest_or_list(answer.cause, FAULTS, f"{PROGRAM} help faults lists all")
+        hint = nearest_or_list(answer.cause, FAULTS, f"{COMMAND} help faults lists all")
         wrong.append(f"--cause: there is no cause {answer.cause!r}{hint}")
     if absent := [rank for rank in answer.ranks or () if not 0 <= rank < world_size]:
         last = world_size - 1

@@ -150,7 +150,7 @@ def test_of_several_runs_each_is_against_the_first_and_what_one_run_of_each_says
     assert text.startswith("a: one\nb: two\nc: three\n")
     assert "+100.0 % ± 0.0 % worse" in words and "−50.0 % ± 0.0 % better" in words
     assert text.count("interval is of one run each") == 1 and "doubtful" not in text
-    assert "not whether the commands do: `slurm.sh check A B` compares several runs" in words
+    assert "not whether the commands do: `bash slurm.sh check A B` compares several runs" in words
     assert text.index("95 % interval") < text.index("interval is of one run each") < text.index("Results")
 
 

@@ -60,7 +60,7 @@ def test_it_asks_and_waits_for_every_ranks_trace(run: Run, capsys: pytest.Captur
     assert capture(run, "start", "--steps", "7") == 0
     assert read_request(run.path) == CaptureRequest(1, 7)
     folder = folder_of(run.path, 1)
-    assert capsys.readouterr().out == f"recorded: {folder}\nnext: slurm.sh report {folder}\n"
+    assert capsys.readouterr().out == f"recorded: {folder}\nnext: bash slurm.sh report {folder}\n"
     assert capture(run, "stop") == 2
     assert "no recording of local-1 is in progress" in capsys.readouterr().err
 
@@ -70,7 +70,7 @@ def test_one_recording_at_a_time_and_stop_ends_it(run: Run, capsys: pytest.Captu
     assert capture(run, "start", "--wait-s", "0") == 1
     assert "0 of 1 ranks have written theirs after 0 s" in capsys.readouterr().err
     assert capture(run, "start") == 2
-    assert "recording 1 of local-1 is not complete: wait, or slurm.sh capture stop" in capsys.readouterr().err
+    assert "recording 1 of local-1 is not complete: wait, or bash slurm.sh capture stop" in capsys.readouterr().err
     rank_0_writes(run, 1, after=stop_file(run.path, 1))
     assert capture(run, "stop") == 0
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,7 @@ from harness.cli.study import mystery, reference
 from harness.experiment.exercises import EXERCISES
 from harness.experiment.options import options_of
 from tests.launch.launch_shared import ROOT, Harness
+from tests.waiting import limit_s
 
 PARTS = [
     "lesson mystery",
@@ -108,3 +112,24 @@ def test_the_version_says_which_commit_and_where(harness: Harness) -> None:
 def _declared() -> str:
     lines = Path(ROOT, "pyproject.toml").read_text(encoding="utf-8").splitlines()
     return next(line.split('"')[1] for line in lines if line.startswith("version = "))
+
+
+WHOLE = f"bash {ROOT}/slurm.sh"
+
+
+@pytest.mark.parametrize(
+    ("folder", "typed"), [("checkout", "bash slurm.sh"), ("own", WHOLE), ("linked", "bash slurm.sh")]
+)
+def test_a_command_is_printed_as_it_can_be_pasted_here(tmp_path: Path, folder: str, typed: str) -> None:
+    here = ROOT if folder == "checkout" else tmp_path
+    if folder == "linked":
+        (here / "slurm.sh").symlink_to(ROOT / "slurm.sh")
+    for words in ("help watch", "ls --limt", "lesson 1a --no-run", "check last"):
+        done = subprocess.run(
+            [sys.executable, "-m", "harness", *words.split()], cwd=here, env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True, text=True, check=False, timeout=limit_s(),
+        )  # fmt: skip
+        said = done.stdout + done.stderr
+        assert f"{typed} " in said and (typed == WHOLE) == (f"{WHOLE} " in said), said
+        page = re.search(r"More: (.*)", said)
+        assert page is None or (here / page[1]).is_file()

@@ -97,7 +97,7 @@ def test_runs_that_are_left_out_are_counted(runs: Path, capsys: pytest.CaptureFi
         a_run(runs, f"local-{number}")
     lines, said = listed(capsys, "-n", "2")
     assert [line.split()[0] for line in lines] == ["id", "local-2", "local-3"]
-    assert said == "2 of 3 runs are shown, the newest: slurm.sh ls -n 3 shows all\n"
+    assert said == "2 of 3 runs are shown, the newest: bash slurm.sh ls -n 3 shows all\n"
     assert listed(capsys)[1] == ""
 
 
@@ -147,7 +147,7 @@ def test_the_verdict_is_the_largest_loss_unless_it_is_not_known_or_withheld(
     completed(runs, "local-1", **found)
     lines, said = listed(capsys)
     assert re.split("  +", lines[1])[4] == verdict.format(label=CAUSES["data-stall"].label)
-    assert ("%?: the recording has problems: slurm.sh report RUN names them\n" in said) == verdict.endswith("?")
+    assert ("%?: the recording has problems: bash slurm.sh report RUN names them\n" in said) == verdict.endswith("?")
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ def test_the_list_is_no_wider_than_the_terminal_and_keeps_the_ids(
         80: ["id", "state", "asked", "step", "verdict", "age", "size"],
         120: ["id", "state", "asked", "step", "verdict", "age", "size"],
     }
-    narrow = "shortened for this terminal: slurm.sh ls -n 2 --json shows all\n"
+    narrow = "shortened for this terminal: bash slurm.sh ls -n 2 --json shows all\n"
     for width, head in heads.items():
         monkeypatch.setenv("COLUMNS", str(width))
         lines, said = listed(capsys)

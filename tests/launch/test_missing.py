@@ -85,7 +85,7 @@ def test_with_a_stand_in_for_a_missing_torch_a_dry_run_says_that_a_launch_would_
     monkeypatch.setattr("harness.launch.before.check.importlib.util.find_spec", lambda _: None)
     here = resolve(DDP(data="/no/a"), load_site("local"), machine)
     assert forewarnings(here, {}) == [
-        "the training packages are not in .venv: slurm.sh would first install them, about a gigabyte",
+        "the training packages are not in .venv: bash slurm.sh would first install them, about a gigabyte",
         "a launch would stop here: --data: /no/a does not exist",
     ]
     (on_a_cluster,) = forewarnings(resolve(DDP(gpus_per_node=1), load_site("slurm"), machine), {})

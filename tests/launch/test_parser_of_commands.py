@@ -104,7 +104,7 @@ def test_each_wrong_word_is_one_sentence(words: list[str], sentence: str) -> Non
         run_command("try", command, words)
     (line,) = str(caught.value).splitlines()
     assert line.startswith(f"try: {sentence}")
-    assert "(slurm.sh help try" in line
+    assert "(bash slurm.sh help try" in line
 
 
 def test_all_mistakes_are_told_at_once() -> None:

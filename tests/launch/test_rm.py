@@ -90,7 +90,7 @@ def test_one_that_stays_is_refused_with_all_others(root: Path, capsys: pytest.Ca
     lost.record_file.write_text("{")
     assert main(["rm", "local-1", "local-2", lost.name, "--yes"]) == 2
     first, second = capsys.readouterr().err.splitlines()
-    assert first == "slurm.sh: local-2 is queued: end it first: slurm.sh cancel local-2"
+    assert first == "slurm.sh: local-2 is queued: end it first: bash slurm.sh cancel local-2"
     assert second.startswith(f"slurm.sh: {lost.name}: whether it has ended is not known ({lost.record_file} cannot")
     assert second.endswith("): --force deletes it all the same")
     assert done.is_run and queued.is_run

@@ -32,7 +32,7 @@ def test_a_run_is_found_by_id_name_path_and_last(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match=r"did you mean local-[12]\?"):
         find_run("local-3", tmp_path)
     for typo in ("lsat", "LAST", "lats"):
-        with pytest.raises(RequestError, match=rf"no run '{typo}': did you mean last\? \(slurm.sh ls lists all"):
+        with pytest.raises(RequestError, match=rf"no run '{typo}': did you mean last\? \(bash slurm.sh ls lists all"):
             find_run(typo, tmp_path)
 
 

@@ -128,4 +128,4 @@ def test_what_is_no_summary_of_this_version_is_not_compared(tmp_path: Path, cont
         load_summary(str(file))
     said = str(refused.value)
     assert said.startswith(f"{file}: is not a summary of this program ({why}")
-    assert said.endswith("`slurm.sh report RUN` writes it anew from the traces")
+    assert said.endswith("`bash slurm.sh report RUN` writes it anew from the traces")

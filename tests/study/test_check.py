@@ -68,7 +68,7 @@ def test_the_order_is_abba_and_more_runs_keep_the_first_ones() -> None:
         ((100.2, 100.0, 99.9, 100.1), 0, r"^same: .*"),
         ((112, 111.5, 112, 111.8), 1, r"\n  step time +100 ms +112 ms +\+11\.8 % ± \d\.\d % +worse\n"),
         ((99, 104), 3, r"^cannot tell: the interval contains both no change and a change of 5 %\n"),
-        ((99, 104), 3, r"\nabout \d+ runs of each would tell:\n  slurm.sh check '-e 1' '-e 1' --runs \d+\n"),
+        ((99, 104), 3, r"\nabout \d+ runs of each would tell:\n  bash slurm.sh check '-e 1' '-e 1' --runs \d+\n"),
         ((200,), 1, r"step time +100 ms +200 ms +\+99\.9 % ± \d\.\d % +worse\n"),
     ],
 )
@@ -205,15 +205,15 @@ def test_the_command_that_would_tell_goes_on_with_the_same_runs_and_says_what_th
     assert said.code == 3 and "to make: 8 runs, at most " in said.err
     after = " ".join(said.out.partition("runs of each would tell:\n")[2].split())
     needed = int(re.findall(r"--runs (\d+)", after)[0])
-    again = f"slurm.sh check '{A}' '{A}' --runs {needed} --fail-above 4% --resume {made[0].series}"
+    again = f"bash slurm.sh check '{A}' '{A}' --runs {needed} --fail-above 4% --resume {made[0].series}"
     assert needed > 4 and after.startswith(f"{again} to make: {2 * (needed - 4)} runs, at most ")
 
 
 FAILING = [
-    (("b1",), [], 0, "local-3 is left out: failed (slurm.sh logs local-3)"),
-    (("b1",), ["--runs", "2"], 3, "B: fewer than two runs completed; continue with: slurm.sh check"),
-    (("b0", "b1"), ["--runs", "8"], 3, "B failed 2 times, and was not started again: slurm.sh logs local-3"),
-    (("b0", "b1"), [], 3, "its runs are kept; continue with: slurm.sh check"),
+    (("b1",), [], 0, "local-3 is left out: failed (bash slurm.sh logs local-3)"),
+    (("b1",), ["--runs", "2"], 3, "B: fewer than two runs completed; continue with: bash slurm.sh check"),
+    (("b0", "b1"), ["--runs", "8"], 3, "B failed 2 times, and was not started again: bash slurm.sh logs local-3"),
+    (("b0", "b1"), [], 3, "its runs are kept; continue with: bash slurm.sh check"),
 ]
 
 
@@ -291,7 +291,7 @@ def test_each_arm_runs_in_a_worktree_of_its_commit_and_the_verdict_names_both(
     assert f"A: {a[:7]} (c0): {LAUNCH}\n" in said.out and f"code  {a[:12]}  {b[:12]}" in said.out
     assert f"A: {a[:7]} (c0)\nB: {b[:7]} (c2)\n" in said.err
     again = say("check", "local-1", "local-2", "--json").json["next"]
-    assert again == f"slurm.sh check --rev {a[:12]} {b[:12]} '{LAUNCH}' --runs 4", "of existing runs, too"
+    assert again == f"bash slurm.sh check --rev {a[:12]} {b[:12]} '{LAUNCH}' --runs 4", "of existing runs, too"
     untouched(project, tmp_path / "runs")
 
 
@@ -340,7 +340,7 @@ def test_ctrl_c_while_it_trains_removes_the_worktrees_and_says_how_to_go_on(
 
     made = stand_in_by_file(monkeypatch, interrupt)
     said = say("check", "--rev", "main~2", "main", LAUNCH)
-    again = re.search(r"continue with: slurm.sh check (.*) --resume (\S+)", said.err)
+    again = re.search(r"continue with: bash slurm.sh check (.*) --resume (\S+)", said.err)
     assert said.code == 130 and again and f"--rev {git(project, 'rev-parse', '--short', 'main~2')} " in again[1]
     untouched(project, tmp_path / "runs")
     more = stand_in_by_file(monkeypatch)

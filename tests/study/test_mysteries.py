@@ -154,7 +154,7 @@ def test_a_mystery_is_launched_again_only_where_its_faults_are(runs: Path, path:
     assert said.code == 0 and "data-stall" not in said.out
     hidden_file(run.path).unlink()
     said = say(*words)
-    assert said.code == 2 and "its faults are not in its run.json: slurm.sh lesson mystery -e 1 starts" in said.err
+    assert said.code == 2 and "its faults are not in its run.json: bash slurm.sh lesson mystery -e 1 starts" in said.err
 
 
 SECRET = ("data-stall,ms=61.7,rank=1", "crash,kind=gone,step=5")
@@ -208,7 +208,7 @@ def test_a_mystery_takes_one_answer_and_tells_the_cause_at_its_end(runs: Path, s
     assert said[:2] == (0, "not right: pause on rank 1\nnext: bash slurm.sh lesson mystery reveal 7\n")
     said = say(*answer, "--cause", "data-stall")
     assert said.code == 2
-    assert "7 has its one answer, pause on rank 1: slurm.sh lesson mystery reveal 7 ends it" in said.err
+    assert "7 has its one answer, pause on rank 1: bash slurm.sh lesson mystery reveal 7 ends it" in said.err
     shown = say(*reveal).out
     assert shown.startswith("mystery 7, level 1: not right: pause on rank 1\n  it was  data-stall,ms=60: ")
     assert shown.endswith("without it: bash slurm.sh -e 1 -g 2 --site local\nnext: bash slurm.sh compare 7 last\n")

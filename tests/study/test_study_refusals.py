@@ -48,8 +48,9 @@ CHECK: list[tuple[list[str], str]] = [
     (["local-91", "local-92", "--fail-above", "0%"], "not '0%'"),
     (["local-91", "local-92", "--fail-above", "101%"], "not '101%'"),
     (["local-91", "local-92", "--runs", "8"], "--runs is for launches in quotes"),
-    (["local-91"], "check: B is missing (slurm.sh help check)"),
-    ([], "A is missing (slurm.sh help check)"),
+    (["bash /my/kit/slurm.sh -e 1", "local-91"], "check: one of A and B is runs, the other a launch"),
+    (["local-91"], "check: B is missing (bash slurm.sh help check)"),
+    ([], "A is missing (bash slurm.sh help check)"),
     (["-e", "1", "-e", "1"], "put each launch into quotes"),
     (["-e 1", "local-91"], "one of A and B is runs, the other a launch"),
     (["-e 1 --nods 2", "-e 1"], "A: unknown flag --nods: did you mean --nodes?"),
@@ -75,7 +76,7 @@ CHECK: list[tuple[list[str], str]] = [
 ]
 MYSTERY: list[tuple[list[str], str]] = [
     (["anwser", "last"], "there is no part 'anwser': did you mean answer?"),
-    (["last"], "there is no part 'last' (slurm.sh help lesson mystery lists all); to start a mystery, begin with"),
+    (["last"], "there is no part 'last' (bash slurm.sh help lesson mystery lists all); to start a mystery, begin with"),
     (["-e", "1", "--level", "3"], "--level takes 1 or 2, not '3'"),
     (["-e", "1", "--seed", "x"], "--seed takes a whole number ≥ 0 of at most 18 digits, not 'x'"),
     (["-e", "1", "--fault", "pause,ms=5"], "--fault: a mystery draws its own faults: drop it"),
@@ -86,10 +87,10 @@ MYSTERY: list[tuple[list[str], str]] = [
     (["--level", "2"], "-e/--exercise is missing"),
     (["-e", "3", "--engine", "megatron-lm"], "--engine megatron-lm: a mystery needs the harness's own"),
     (["answer", "local-93", "--cause", "data-stal"], "--cause: there is no cause 'data-stal': did you mean data-stall"),
-    (["answer", "local-93", "--cause", "xyz"], "there is no cause 'xyz' (slurm.sh help faults lists all)"),
+    (["answer", "local-93", "--cause", "xyz"], "there is no cause 'xyz' (bash slurm.sh help faults lists all)"),
     (["answer", "local-93", "--cause", "gc", "--rank", "0,5"], "no rank 5, the ranks are 0 to 1: the nearest is 1"),
     (["answer", "local-93", "--cause", "gc", "--rank", "x"], "--rank takes all, or ranks as in 0,3, not 'x'"),
-    (["answer", "local-91", "--cause", "gc"], "RUN: local-91 is not a mystery: start one with slurm.sh lesson mystery"),
+    (["answer", "local-91", "--cause", "gc"], "local-91 is not a mystery: start one with bash slurm.sh lesson mystery"),
 ]
 LESSON: list[tuple[list[str], str]] = [
     (["1z"], "there is no lesson '1z'"),
@@ -97,12 +98,12 @@ LESSON: list[tuple[list[str], str]] = [
     (["1c", "--answer"], "lesson 1c needs a run of: bash slurm.sh -e 1"),
     (["1b", "--site", "leonardo", "--answer", "--no-run"], "(or bash slurm.sh lesson 1b --site leonardo --run)"),
     (["2a", "--reference", "ref"], "--reference ref: has no two runs for lesson 2a; it answers 1a"),
-    (["1a", "--reference", "rfe"], "no reference 'rfe': did you mean ref? (slurm.sh reference show lists all)"),
+    (["1a", "--reference", "rfe"], "no reference 'rfe': did you mean ref? (bash slurm.sh reference show lists all)"),
     (["--reference", "ref"], "--reference ref: say which lesson"),
     (["1a", "--reference", "ref", "--again"], "--reference answers from stored runs: drop --run, --again and --hint"),
 ]
 SWEEP: list[tuple[list[str], str]] = [
-    (["gass"], "there is no sweep 'gass': did you mean gas? (slurm.sh sweep lists all"),
+    (["gass"], "there is no sweep 'gass': did you mean gas? (bash slurm.sh sweep lists all"),
     (["/no/such.yaml"], "sweep file /no/such.yaml: cannot be read"),
     (["gas", "--repeats", "0"], "--repeats: got '0', takes a whole number from 1 to 1000"),
     (["gas", "--name", "../x"], "--name: got '../x'"),
@@ -123,7 +124,7 @@ RECORD: list[tuple[list[str], str]] = [
 OTHERS: list[tuple[list[str], str]] = [
     (["reference", "check", "ref"], "ref is a reference: give the older one with --against"),
     (["reference", "check", "ref", "--against", "ref"], "--against ref: is the checked reference itself"),
-    (["reference", "check", "local-93"], "local-93 is a mystery: slurm.sh lesson mystery reveal local-93 ends it"),
+    (["reference", "check", "local-93"], "local-93 is a mystery: bash slurm.sh lesson mystery reveal local-93 ends it"),
     (["reference", "rekord"], "reference: there is no part 'rekord': did you mean record?"),
     (["whatif", "local-91", "local-91", "--verify"], "--verify makes runs of one run: give one, not 2"),
     (["whatif", "local-91", "--verify", "0"], "--verify: got '0', takes a whole number ≥ 1"),

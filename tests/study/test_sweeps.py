@@ -244,8 +244,8 @@ def test_it_runs_fails_and_goes_on_by_its_name(file: str, monkeypatch: pytest.Mo
     assert request is not None and request.sweep.matrix == {"micro_batch_size": [1, 2]}
     failed.write_status(Status(state="failed", started_ns=1, ended_ns=2))
     said = say("sweep", "s")
-    assert said.code == 1 and f"failed: micro_batch_size=2 (failed): slurm.sh logs {failed.job_id}" in said.err
-    assert "repeat the failed runs: slurm.sh sweep s --retry-failed" in said.err
+    assert said.code == 1 and f"failed: micro_batch_size=2 (failed): bash slurm.sh logs {failed.job_id}" in said.err
+    assert "repeat the failed runs: bash slurm.sh sweep s --retry-failed" in said.err
     assert say("sweep", "s", "--retry-failed", "--yes").code == 0
     assert len(all_runs()) == 5, "the failed run is kept"
     points = say("sweep", "s", "--dry-run", "--json").json["points"]
@@ -320,7 +320,7 @@ def test_one_sentence_names_the_factor_that_fell_most(first: Size, last: dict[st
 def test_one_size_says_nothing_and_more_than_the_ideal_is_a_reason_to_look() -> None:
     assert "fewer than two sizes" in what_limits([FIRST])
     said = what_limits([FIRST, a_size(4, 5.4, **WELL)])
-    assert ", more than the ideal: look at the smallest size first (slurm.sh report r)" in said
+    assert ", more than the ideal: look at the smallest size first (bash slurm.sh report r)" in said
 
 
 OWN = {"exercise": "own", "command": "train.py", "start_in": "/"}

@@ -7,7 +7,7 @@ from textwrap import wrap
 
 from harness.cli.help import MOST_LEFT, flag_rows, page_width, section
 from harness.cli.parser import BEHAVIOUR
-from harness.common.paths import PROGRAM
+from harness.common.paths import COMMAND, PROGRAM
 from harness.experiment.exercises import EXERCISES, Experiment, OwnTraining, Training, listing
 from harness.experiment.model import model_names
 from harness.experiment.options import VALUE, Option, options_of
@@ -28,7 +28,7 @@ def help_text(choice: SiteChoice, whole: bool = False) -> str:
         *(_section(title, _lines(options, choice.site, whole)) for title, options in titled.items() if options),
         _section("The launch itself", flag_rows(BEHAVIOUR)),
         "\n".join(wrap(models, page_width(), subsequent_indent="  ", break_on_hyphens=False)),
-        f"All commands: {PROGRAM} help",
+        f"All commands: {COMMAND} help",
     ]
     return "\n\n".join(sections)
 
@@ -40,7 +40,7 @@ def _usage(choice: SiteChoice) -> str:
         f"       {PROGRAM} run RUN [--dry-run|--plan|--wait|--follow|--yes|--json]\n\n"
         f"Site: {choice.site.name} ({choice.reason})\n"
         "Example, as on the slides:\n"
-        f"  {PROGRAM} -n 1 -g 4 -e 1 -a tra26_minwinsc -p boost_usr_prod -- \\\n"
+        f"  {COMMAND} -n 1 -g 4 -e 1 -a tra26_minwinsc -p boost_usr_prod -- \\\n"
         "    --mixed-precision --gradient-accumulation-steps 4"
     )
 

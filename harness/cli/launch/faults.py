@@ -9,7 +9,7 @@ from harness.cli.terminal import columns
 from harness.common.display.printable import printable
 from harness.common.errors import RequestError, nearest_or_list
 from harness.common.faults.fault import FAULTS, FaultKind
-from harness.common.paths import PROGRAM
+from harness.common.paths import COMMAND
 
 HEAD = ("fault", "keys", "exercise", "on", "what happens")
 DEVICES = {"cpu": "CPU", "cuda": "GPU"}
@@ -21,13 +21,13 @@ def faults_page(words: Sequence[str]) -> str:
     if words[1:] or (words[:1] and words[0].startswith("-")):
         raise RequestError(f"help faults: unexpected word {printable(words[-1])!r}")
     if words and words[0] not in FAULTS:
-        hint = nearest_or_list(words[0], FAULTS, f"{PROGRAM} help faults lists all")
+        hint = nearest_or_list(words[0], FAULTS, f"{COMMAND} help faults lists all")
         raise RequestError(f"there is no fault {words[0]!r}{hint}")
     kinds = [FAULTS[name] for name in words] or list(FAULTS.values())
     lines = [*_table(kinds, columns(WIDTH))]
     if words:
         return "\n".join([*lines, "", *_keys(kinds[0])])
-    use = f"as in {PROGRAM} -e 1 --fault {kinds[0].name},ms=50; {PROGRAM} help faults NAME shows the keys of one"
+    use = f"as in {COMMAND} -e 1 --fault {kinds[0].name},ms=50; {COMMAND} help faults NAME shows the keys of one"
     return "\n".join([*lines, use])
 
 

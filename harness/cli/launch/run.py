@@ -12,7 +12,7 @@ from harness.cli.launch.untrusted import YesOption, may_launch, show_request, so
 from harness.cli.options import JsonOption
 from harness.cli.parser import DRY_RUN, RUN, by_spelling, parameters_of, run_command, split_launch
 from harness.common.errors import RequestError
-from harness.common.paths import PROGRAM
+from harness.common.paths import COMMAND, PROGRAM
 from harness.common.run_folder.job_folder import BACKEND
 from harness.experiment.own import HOW_TO_TYPE
 from harness.experiment.parse import command_of
@@ -48,7 +48,7 @@ def rerun(
     found = find_run(run)
     record = found.record
     if record.backend == BACKEND:
-        typed = shlex.join(record.shown_command)
+        typed = f"{COMMAND} {shlex.join(record.shown_command[1:])}"
         raise RequestError(
             f"run: {record.job_id} was observed in a job of yours, not launched; type it again:\n  {typed}"
         )

@@ -13,7 +13,7 @@ from harness.analysis.expression import Unanswerable, evaluate
 from harness.cli.options import JsonOption
 from harness.common.display.printable import printable
 from harness.common.errors import RequestError
-from harness.common.paths import PROGRAM
+from harness.common.paths import COMMAND
 
 if TYPE_CHECKING:
     from harness.analysis.summary import Summary
@@ -40,7 +40,7 @@ def compare(
     from harness.report.tables.table import WHOLE
 
     if len(runs) < 2:
-        raise RequestError(f"compare: give at least two runs, e.g. {PROGRAM} compare local-1 local-2")
+        raise RequestError(f"compare: give at least two runs, e.g. {COMMAND} compare local-1 local-2")
     if html is not None and html.is_dir():
         raise RequestError(f"--html {html}: is a folder; give a file, as in --html {html / 'compare.html'}")
     _refuse_twice(runs)

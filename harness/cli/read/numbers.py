@@ -11,7 +11,7 @@ from harness.analysis.summary import Summary, problem_texts
 from harness.analysis.summary.base import constant_texts, part_texts, parts_of
 from harness.cli.help import page_width, section
 from harness.common.errors import RequestError, nearest_or_list
-from harness.common.paths import PROGRAM
+from harness.common.paths import COMMAND, PROGRAM
 from harness.experiment.exercises import EXERCISES
 from harness.monitor.samples import COLUMNS
 
@@ -32,7 +32,7 @@ def numbers_page(words: Sequence[str]) -> str:
         return "\n".join(section(f"{PROGRAM} help numbers TABLE", rows))
     named = {name.lower(): name for name in abouts}.get(words[0].lower())
     if named is None or words[1:]:
-        hint = nearest_or_list(words[-1], abouts, f"{PROGRAM} help numbers lists all")
+        hint = nearest_or_list(words[-1], abouts, f"{COMMAND} help numbers lists all")
         raise RequestError(f"help numbers: there is no table {words[-1]!r}{hint}")
     texts = problems() if named == "problems" else COLUMNS if named == "monitor" else part_texts(parts[named])
     about = "\n".join(_plain(part) for part in re.split(r"\n\n|\n(?=- )", abouts[named]))

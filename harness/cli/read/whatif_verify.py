@@ -13,7 +13,7 @@ from harness.cli.launch.start import start_announced
 from harness.cli.launch.untrusted import may_launch, source_of
 from harness.cli.watch.follow import complete
 from harness.common.display.format import duration, duration_range, takes
-from harness.common.paths import COMMAND
+from harness.common.paths import COMMAND, PROGRAM, typed_words
 from harness.experiment.exercises import Experiment, OwnTraining
 from harness.explain.predictions import Trial, VerifiedPrediction, verify
 from harness.launch.before.check import require_training
@@ -53,7 +53,7 @@ def make_runs(record: RunRecord, trial: Trial, times: int, quiet: bool) -> WhatI
     for _ in range(times):
         made.unchanged.append(_made(record.experiment, record.site, again(record), quiet))
         changed = _with_secrets(record, trial)
-        made.changed.append(_made(changed, record.site, shlex.split(trial.command.removeprefix("bash ")), quiet))
+        made.changed.append(_made(changed, record.site, [PROGRAM, *typed_words(trial.command)], quiet))
     return made
 
 

@@ -19,7 +19,7 @@ from harness.cli.terminal import columns
 from harness.common.display.format import metric_text, percent
 from harness.common.display.text import how_many
 from harness.common.errors import RequestError, WorkError
-from harness.common.paths import PROGRAM, expanded
+from harness.common.paths import COMMAND, PROGRAM, expanded
 from harness.compare.comparison import MOST_RUNS, USUAL_RUNS, Difference
 from harness.compare.verdict import SAME_SHARE, ChangeVerdict
 from harness.report.compare.verdicts import metric_words, verdict_table
@@ -44,8 +44,8 @@ EXAMPLES = [
     ("check --rev main HEAD 'run -g 2 -- train.py'", "two revisions of your repository"),
 ]
 USAGE = ["check A B [FLAGS]", "check --rev A B LAUNCH [FLAGS]"]
-EXAMPLE = f"{PROGRAM} check '-e 1 -g 2' '-e 1 -g 2 -- --mixed-precision'"
-EXAMPLE_REV = f"{PROGRAM} check --rev main HEAD 'run -g 2 -- train.py'"
+EXAMPLE = f"{COMMAND} check '-e 1 -g 2' '-e 1 -g 2 -- --mixed-precision'"
+EXAMPLE_REV = f"{COMMAND} check --rev main HEAD 'run -g 2 -- train.py'"
 REV_TAKES = f"--rev takes two revisions, then one launch in quotes, as in {EXAMPLE_REV}"
 
 
@@ -71,8 +71,9 @@ def _is_argument(word: str) -> bool:
 
 
 def _with_program(word: str) -> str:
-    """The word; a launch, with the program's name before it."""
-    return f"{PROGRAM} {word}" if not is_plain(word) or word.startswith(f"{RUN} ") else word
+    """The word; a launch, with the program's name before it, also where it was pasted with its path."""
+    launch = re.sub(rf"(bash )?(\S*/)?{re.escape(PROGRAM)} ", "", word, count=1)
+    return f"{PROGRAM} {launch}" if not is_plain(launch) or launch.startswith(f"{RUN} ") else word
 
 
 class Documents(NamedTuple):
@@ -153,14 +154,14 @@ def _of_revisions(rev: tuple[str, str], words: list[str], request: CheckRequest)
     to_make = check_plan(name, series.tasks_of(launches, checked.needed_runs)).to_make
     names = [str(arm.commit)[:12] for arm in (checked.a, checked.b)]
     following = ["--rev", *names, words_of(launches["a"]), "--runs", str(checked.needed_runs), *request.options]
-    command = shlex.join([PROGRAM, "check", *following, "--resume", name])
+    command = f"{COMMAND} check {shlex.join([*following, '--resume', name])}"
     return checked.model_copy(update={"next": command, "next_cost": making(to_make) if to_make else None})
 
 
 def _of_two(a: str | None, b: str | None, request: CheckRequest) -> Checked:
     if a is None or b is None:
-        raise RequestError(f"check: {'A' if a is None else 'B'} is missing ({PROGRAM} help check)")
-    launches = [re.match(rf"(bash )?{re.escape(PROGRAM)} ", word) is not None for word in (a, b)]
+        raise RequestError(f"check: {'A' if a is None else 'B'} is missing ({COMMAND} help check)")
+    launches = [word.startswith(f"{PROGRAM} ") for word in (a, b)]
     if any(launches) and not all(launches):
         raise RequestError("check: one of A and B is runs, the other a launch: give two launches, which then alternate")
     if not any(launches) and (request.runs or request.resume):
@@ -196,7 +197,9 @@ def _next(checked: Checked, arms: Sequence[series.CheckArm], options: Sequence[s
     commits = {commit[:12]: None for arm in arms if (commit := series.commit_of_arm(arm)) is not None}
     if len(commits) > 1:  # the launches alone would both run what is in the working tree now
         launches = ["--rev", *commits, launches[0]] if len(set(launches)) == 1 else []
-    return shlex.join([PROGRAM, "check", *launches, "--runs", str(checked.needed_runs), *options]) if launches else None
+    if not launches:
+        return None
+    return f"{COMMAND} check {shlex.join([*launches, '--runs', str(checked.needed_runs), *options])}"
 
 
 def lines_of(checked: Checked, width: int) -> Iterator[str]:

@@ -15,7 +15,7 @@ from harness.cli.parser import BEHAVIOUR, RUN, declared, read_launch
 from harness.cli.study.series import SeriesPlan, plan_of
 from harness.common.display.text import how_many
 from harness.common.errors import HarnessError, RequestError, WorkError
-from harness.common.paths import PROGRAM
+from harness.common.paths import COMMAND, PROGRAM
 from harness.common.system.secrets import masked_words
 from harness.compare.comparison import USUAL_RUNS
 from harness.launch.before.check import require_training
@@ -86,7 +86,7 @@ def make_arms(launches: series.Launches, request: CheckRequest) -> tuple[Arms, s
     name = known_series(request.resume) if request.resume else series.new_series()
     announce(name, tasks, each)
     words = [words_of(launch) for launch in launches.values()]
-    again = shlex.join([PROGRAM, "check", *words, "--runs", str(each), *request.options, "--resume", name])
+    again = f"{COMMAND} check {shlex.join([*words, '--runs', str(each), *request.options, '--resume', name])}"
     return arms_of(words, made(name, tasks, again), again), name
 
 
@@ -164,7 +164,7 @@ def check_revisions(revisions: tuple[str, str], words: Sequence[str], request: C
         print(f"A: {a}\nB: {b}", file=sys.stderr)
         announce(name, tasks, each)
         again = ["--rev", a.short, b.short, words_of(base), "--runs", str(each), *request.options, "--resume", name]
-        arms = _measured(trees, (a, b), name, tasks, shlex.join([PROGRAM, "check", *again]))
+        arms = _measured(trees, (a, b), name, tasks, f"{COMMAND} check {shlex.join(again)}")
     checked = check_arms(*arms, request.question)
     of_a, of_b = (
         arm.model_copy(update={"commit": revision.commit, "revision": str(revision)})

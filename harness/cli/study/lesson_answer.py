@@ -12,7 +12,7 @@ from harness.analysis.metrics import metrics_by_name
 from harness.analysis.summary import RecordingVerdict, Summary
 from harness.common.display.text import how_many
 from harness.common.errors import RequestError
-from harness.common.paths import COMMAND, PROGRAM
+from harness.common.paths import COMMAND
 from harness.measure.request import load_summary
 from harness.run import when
 from harness.study import lessons
@@ -141,7 +141,7 @@ def try_again(decided: list[RelationResult], repeat: str) -> list[str]:
 def answer_from(reference: str, name: str | None, others: bool, as_json: bool) -> int:
     """Print the answer from a reference. others: whether --run, --again or --hint was given."""
     if name is None:
-        asked = f"{PROGRAM} lesson 2a --reference {reference}"
+        asked = f"{COMMAND} lesson 2a --reference {reference}"
         raise RequestError(f"--reference {reference}: say which lesson, as in {asked}")
     if others:
         raise RequestError("--reference answers from stored runs: drop --run, --again and --hint")
@@ -170,7 +170,7 @@ def _answer_stored(lesson: Lesson, reference: Reference, pair: tuple[StoredArm, 
     for doubt in (doubt for arm in arms for doubt in arm.doubts):
         print(f"  recording of {doubt['run']}: {doubt['what']}")
     print(f"\n{lessons.because(lesson, *arms)}")
-    print(f"next, when the queue is free: {PROGRAM} lesson {lesson.name} --run")
+    print(f"next, when the queue is free: {COMMAND} lesson {lesson.name} --run")
 
 
 def _whose(reference: Reference) -> str:

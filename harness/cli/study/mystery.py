@@ -12,7 +12,7 @@ from harness.cli.help import HelpPage, as_text, flag_rows, of_function
 from harness.cli.parser import BEHAVIOUR, CommandLine, DeclaredParameter, by_spelling, declared, read_line, run_command
 from harness.common.display.format import cut
 from harness.common.errors import RequestError, nearest, nearest_or_list
-from harness.common.paths import PROGRAM
+from harness.common.paths import COMMAND, PROGRAM
 from harness.common.whole_number import MOST_DIGITS, whole_number
 from harness.experiment.exercises import Megatron, Training
 from harness.run import Run, find_run
@@ -76,7 +76,7 @@ def page(arguments: list[str]) -> str:
 
 
 def _no_part(word: str) -> str:
-    hint = nearest_or_list(word, PARTS, f"{PROGRAM} help lesson mystery lists all")
+    hint = nearest_or_list(word, PARTS, f"{COMMAND} help lesson mystery lists all")
     return f"mystery: there is no part {word!r}{hint}; to start a mystery, begin with -e 1"
 
 
@@ -157,6 +157,6 @@ def asked_of(token: str) -> MysteryRun:
     run = find_run(token)
     experiment = run.record.experiment
     if not isinstance(experiment, Training) or experiment.mystery is None:
-        raise RequestError(f"RUN: {run.job_id} is not a mystery: start one with {PROGRAM} lesson mystery -e 1")
+        raise RequestError(f"RUN: {run.job_id} is not a mystery: start one with {COMMAND} lesson mystery -e 1")
     faults = mysteries.faults_of(experiment.mystery)
     return MysteryRun(run, experiment, experiment.mystery.level, faults, read_answer(run.path))

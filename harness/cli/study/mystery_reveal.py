@@ -16,7 +16,7 @@ from harness.cli.watch.follow import write_report
 from harness.common.display.format import duration, duration_range
 from harness.common.display.text import ranks_named
 from harness.common.errors import RequestError
-from harness.common.paths import COMMAND, PROGRAM
+from harness.common.paths import COMMAND
 from harness.experiment.parse import command_of
 from harness.launch.poll import state_of
 from harness.run.mystery import (
@@ -40,7 +40,7 @@ def reveal_command(run: RunArgument, as_json: JsonOption = False) -> int:
     """End a mystery: the solution, the answer, and the diagnosis of the harness."""
     mystery = asked_of(run)
     if state_of(mystery.run) not in (*FINAL, "unknown"):
-        raise RequestError(f"RUN: {mystery.run.job_id} has not ended: {PROGRAM} status {mystery.run.job_id}")
+        raise RequestError(f"RUN: {mystery.run.job_id} has not ended: {COMMAND} status {mystery.run.job_id}")
     if read_revealed(mystery.run.path) is None:
         write_revealed(mystery.run.path, MysterySolution(faults=tuple(map(str, mystery.faults))))
     show_records(mystery.run.path)
@@ -117,7 +117,7 @@ def answer_command(
         raise RequestError(f"RUN: {asked.run.job_id} was revealed, so it takes no answer")
     reveal = f"lesson mystery reveal {asked.run.job_id}"
     if asked.answer is not None:
-        raise RequestError(f"RUN: {asked.run.job_id} has its one answer, {asked.answer}: {PROGRAM} {reveal} ends it")
+        raise RequestError(f"RUN: {asked.run.job_id} has its one answer, {asked.answer}: {COMMAND} {reveal} ends it")
     answer = checked(MysteryAnswer(cause=cause, ranks=_ranks(rank)), asked.world_size)
     write_answer(asked.run.path, answer)
     answered = asked._replace(answer=answer)

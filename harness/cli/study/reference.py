@@ -13,7 +13,7 @@ from harness.cli.parser import DeclaredParameter, run_command
 from harness.cli.study import series
 from harness.common.display.text import how_many
 from harness.common.errors import RequestError, nearest_or_list
-from harness.common.paths import PROGRAM
+from harness.common.paths import COMMAND
 from harness.experiment.options import options_of
 from harness.site.detection import choose_site
 from harness.site.site import Site, override
@@ -90,7 +90,7 @@ def page(arguments: list[str]) -> str:
 
 
 def _no_part(word: str) -> str:
-    hint = nearest_or_list(word, PARTS, f"{PROGRAM} help reference lists all")
+    hint = nearest_or_list(word, PARTS, f"{COMMAND} help reference lists all")
     return f"reference: there is no part {word!r}{hint}"
 
 
@@ -139,9 +139,9 @@ def _show(recording: ReferencePlan, plan: series.SeriesPlan, wanted: series.Seri
         told = {"runs": series.state_rows(plan.places), "cost": cost_document(plan.to_make)}
         print(json.dumps(head | told, indent=1))
     else:
-        rows = {task.point.key: shlex.join(task.point.command) for task in plan.to_make}
+        rows = {task.point.key: shlex.join(task.point.command[1:]) for task in plan.to_make}
         width = max(map(len, rows), default=0)
-        print("\n".join(f"{name:<{width}}  bash {command}" for name, command in rows.items()))
+        print("\n".join(f"{name:<{width}}  {COMMAND} {words}" for name, words in rows.items()))
     return 0
 
 
@@ -168,11 +168,11 @@ def _kept_lines(recording: ReferencePlan, kept: StoredReference) -> list[str]:
     lines = [f"{found.name}: kept {what} in {kept.folder}", *found.missing_lines()]
     if not found.complete:
         lines.append(f"continue with: {_again(recording)}")
-    return [*lines, f"next: {PROGRAM} reference show {found.name}"]
+    return [*lines, f"next: {COMMAND} reference show {found.name}"]
 
 
 def _again(recording: ReferencePlan) -> str:
     """The command that makes what is missing."""
     arguments = ["reference", "record", "--site", recording.site.name, "--name", recording.name]
     arguments += ["--list", recording.list_given, "--repeats", str(recording.repeats)]
-    return shlex.join([PROGRAM, *arguments])
+    return f"{COMMAND} {shlex.join(arguments)}"

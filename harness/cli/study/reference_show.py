@@ -13,7 +13,7 @@ from harness.cli.options import JsonOption
 from harness.cli.terminal import columns
 from harness.common.display.format import amount, duration, metric_text, percent
 from harness.common.errors import WorkError
-from harness.common.paths import PROGRAM
+from harness.common.paths import COMMAND
 from harness.compare.verdict import ChangeVerdict
 from harness.report.compare.verdicts import verdict_table
 from harness.report.elements import PageTable
@@ -87,14 +87,14 @@ def _list(as_json: bool) -> int:
         print(json.dumps(rows, indent=1))
         return 0
     if not rows:
-        print(f"there are no references yet in {own_place()}; record one: {PROGRAM} reference record")
+        print(f"there are no references yet in {own_place()}; record one: {COMMAND} reference record")
     for row in rows:
         said = row.get("damaged") or (
             f"{row['variants']} variants on {row['site']} ({row['device']}), {row['recorded']}, {row['state']}"
         )
         print(f"{row['name']}: {said}")
     if rows:
-        print(f"next: {PROGRAM} reference show NAME · {PROGRAM} reference check RUN")
+        print(f"next: {COMMAND} reference show NAME · {COMMAND} reference check RUN")
     return 0
 
 
@@ -112,7 +112,7 @@ def _shown(reference: Reference, folder: Path, metrics: dict[str, Metrics]) -> l
         * any(v.asked.exercise == 0 for v in reference.variants),
     ]
     lines += reference.missing_lines()
-    again = f"{PROGRAM} reference record --name {reference.name}"
+    again = f"{COMMAND} reference record --name {reference.name}"
     return [*lines, *([] if reference.complete else [f"next: {again} records the missing runs"])]
 
 
@@ -232,4 +232,4 @@ def _next(reference_check: ReferenceCheck) -> Iterator[str]:
     if reference_check.outcome is not VariantOutcome.UNKNOWN or reference_check.key or not reference_check.variants:
         return
     yield ""
-    yield f"more runs would tell: {PROGRAM} reference check RUN RUN RUN, or {PROGRAM} reference record --repeats 4"
+    yield f"more runs would tell: {COMMAND} reference check RUN RUN RUN, or {COMMAND} reference record --repeats 4"

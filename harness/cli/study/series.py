@@ -11,7 +11,7 @@ from harness.cli.launch.untrusted import confirmed
 from harness.cli.parser import BEHAVIOUR, DeclaredParameter, by_spelling, declared, read_launch, refuse_mistakes
 from harness.common.display.text import how_many
 from harness.common.errors import RequestError
-from harness.common.paths import PROGRAM
+from harness.common.paths import COMMAND
 from harness.common.system.secrets import masked_words
 from harness.common.whole_number import whole_number
 from harness.launch.before.check import require_training
@@ -130,7 +130,7 @@ def _tell(change: SeriesProgress) -> None:
 def closing_lines(outcome: SeriesOutcome, again: str) -> Iterator[str]:
     """The failed runs and the command that repeats them; nothing if all is done."""
     for place in outcome.failed:
-        run = f" ({place.state}): {PROGRAM} logs {place.run.job_id}" if place.run is not None else " was refused"
+        run = f" ({place.state}): {COMMAND} logs {place.run.job_id}" if place.run is not None else " was refused"
         yield f"failed: {place.task.point.slot}{run}"
     if outcome.stopped:
         yield outcome.stopped

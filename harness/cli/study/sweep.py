@@ -24,7 +24,7 @@ from harness.cli.study.series import (
 from harness.cli.terminal import columns
 from harness.common.display.text import first_of, how_many
 from harness.common.errors import RequestError
-from harness.common.paths import COMMAND, PROGRAM, shown_file
+from harness.common.paths import COMMAND, shown_file
 from harness.common.system.secrets import masked_words
 from harness.experiment.options import options_of
 from harness.experiment.parse import flags_as_fields
@@ -73,10 +73,10 @@ def _list(as_json: bool) -> int:
         print(json.dumps({"sweeps": shipped, "series": began}, indent=1))
         return 0
     width = max(map(len, [*shipped, *began]), default=0)
-    print(f"sweeps ({PROGRAM} sweep NAME starts one):")
+    print(f"sweeps ({COMMAND} sweep NAME starts one):")
     print("\n".join(f"  {name:<{width}}  {title}" for name, title in shipped.items()))
     if began:
-        print(f"started here ({PROGRAM} sweep NAME continues or shows it):")
+        print(f"started here ({COMMAND} sweep NAME continues or shows it):")
         print("\n".join(f"  {name:<{width}}  {title}" for name, title in began.items()))
     return 0
 
@@ -123,7 +123,7 @@ def _answer(series: SweepSeries, outcome: SeriesOutcome, arguments: Arguments) -
         _print_table(found, told.points, metrics)
     lacking = [name for name in found.sweep.show if name not in metrics and told.points]
     doubtful = next((run for point in told.points for run in point.doubtful), None)
-    notes = [f"the reason why a recording is doubtful: {PROGRAM} report {doubtful}"] * (doubtful is not None)
+    notes = [f"the reason why a recording is doubtful: {COMMAND} report {doubtful}"] * (doubtful is not None)
     notes += [f"not measured here: {', '.join(lacking)}"] * bool(lacking)
     return close(outcome, series.again, told.unmeasured, notes)
 
@@ -200,7 +200,7 @@ def _checked_series(name: str, sweep: Sweep, arguments: Arguments) -> SweepSerie
         site = choice.site.model_copy(update={"env": {**choice.site.env, **threads}})
         found = expand(sweep, site, word, parted(arguments)[0])
     request = stored.StoredSweep(sweep=sweep, site=found.site, site_word=word)
-    return SweepSeries(name, request, found, f"{PROGRAM} sweep {name}")
+    return SweepSeries(name, request, found, f"{COMMAND} sweep {name}")
 
 
 def _print_plan(series: SweepSeries, plan: SeriesPlan) -> None:

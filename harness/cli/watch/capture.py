@@ -12,7 +12,7 @@ import typer
 
 from harness.cli.watch.status import RunArgument
 from harness.common.errors import RequestError, WorkError
-from harness.common.paths import PROGRAM
+from harness.common.paths import COMMAND
 from harness.common.run_folder import captures
 from harness.common.system.users import owner_of
 from harness.experiment.exercises import OwnTraining, ProfiledTraining, read_experiment
@@ -54,7 +54,7 @@ def capture(
     if last is not None and _is_open(found, last.number):
         raise RequestError(
             f"capture start: recording {last.number} of {found.job_id} is not complete: wait, or "
-            f"{PROGRAM} capture stop {found.job_id}"
+            f"{COMMAND} capture stop {found.job_id}"
         )
     asked = captures.CaptureRequest(1 if last is None else last.number + 1, steps, len(_reports(found)))
     captures.request_file(found.path).parent.mkdir(exist_ok=True)
@@ -137,5 +137,5 @@ def _wait(run: Run, number: int, wait_s: int) -> int:
     if captures.given_up_file(run.path, number).exists():
         print(f"nothing was recorded: recording {number} of {run.job_id} had not started")
     else:
-        print(f"recorded: {folder}\nnext: {PROGRAM} report {folder}")
+        print(f"recorded: {folder}\nnext: {COMMAND} report {folder}")
     return 0

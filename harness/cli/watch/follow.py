@@ -19,7 +19,7 @@ from harness.cli.terminal import columns, show
 from harness.common.display.format import amount
 from harness.common.display.printable import printable_lines, unguarded
 from harness.common.errors import HarnessError, WorkError
-from harness.common.paths import COMMAND, PROGRAM
+from harness.common.paths import COMMAND
 from harness.common.system.bounded_read import open_regular, why_unread
 from harness.common.system.users import this_user
 from harness.launch.argv import quote_all
@@ -162,7 +162,7 @@ def follow(run: Run, quiet: bool, as_json: bool) -> int:
         _show_report(run, summaries, not quiet, page)
         _tell_laptop(run, page)
     if state != "completed":
-        print(f"its output: {PROGRAM} logs {run.job_id}", file=sys.stderr)
+        print(f"its output: {COMMAND} logs {run.job_id}", file=sys.stderr)
     return 0 if state == "completed" else 1
 
 
@@ -178,7 +178,7 @@ def complete(run: Run, quiet: bool, ends: State = "completed") -> None:
     print(f"{state}: {run.path}", file=sys.stderr)
     if state != ends:
         wished = "did not complete" if ends == "completed" else f"should have ended as {ends}"
-        raise WorkError(f"{run.job_id} {wished} ({state}): {PROGRAM} logs {run.job_id}")
+        raise WorkError(f"{run.job_id} {wished} ({state}): {COMMAND} logs {run.job_id}")
     if (page := write_report(run)[1]) is not None:
         print(f"the page: {page}", file=sys.stderr)
         _tell_laptop(run, page)

@@ -21,7 +21,7 @@ from harness.cli.watch.results import result_of
 from harness.common.display.format import aligned, amount, cut, duration, middle, percent, span
 from harness.common.display.printable import printable
 from harness.common.errors import RequestError, WorkError
-from harness.common.paths import PROGRAM
+from harness.common.paths import COMMAND
 from harness.common.system.users import whose
 from harness.experiment.parse import asked_text
 from harness.launch.backends.protocol import PolledState
@@ -70,7 +70,7 @@ def ls(
         notes = _print_table(rows) if html is None else _write_page(rows, Path(html or runs_root() / "runs.html"))
         if len(rows) < len(runs):
             notes.append(
-                f"{len(rows)} of {len(runs)} runs are shown, the newest: {PROGRAM} ls -n {len(runs)} shows all"
+                f"{len(rows)} of {len(runs)} runs are shown, the newest: {COMMAND} ls -n {len(runs)} shows all"
             )
         if shut := closed(runs_root()):
             more = f" (and {len(shut) - 1} more)" if len(shut) > 1 else ""
@@ -187,9 +187,9 @@ def table(cells_of_rows: Sequence[Row], names: Sequence[str] = HEAD) -> tuple[li
     )
     notes = _notes(cells_of_rows)
     if "useful" in wide:
-        notes.append(f"useful: the steps' share of the job's time: {PROGRAM} report RUN says where the rest went")
+        notes.append(f"useful: the steps' share of the job's time: {COMMAND} report RUN says where the rest went")
     if wide != whole:
-        notes.append(f"shortened for this terminal: {PROGRAM} ls -n {len(cells_of_rows)} --json shows all")
+        notes.append(f"shortened for this terminal: {COMMAND} ls -n {len(cells_of_rows)} --json shows all")
     return [cut(line, width) for line in lines], notes
 
 
@@ -229,5 +229,5 @@ def _notes(rows: Sequence[Row]) -> list[str]:
     if any(row["own_word"] for row in rows):
         notes.append("?: Slurm does not answer; this is the last state that the job wrote")
     if any(row["doubtful"] for row in rows):
-        notes.append(f"%?: the recording has problems: {PROGRAM} report RUN names them")
+        notes.append(f"%?: the recording has problems: {COMMAND} report RUN names them")
     return notes

@@ -15,7 +15,7 @@ from harness.cli.watch.status import RUN_HELP
 from harness.common.display.format import amount
 from harness.common.display.text import how_many
 from harness.common.errors import RequestError, WorkError
-from harness.common.paths import PROGRAM
+from harness.common.paths import COMMAND
 from harness.common.system.users import owner_of
 from harness.launch.backends.protocol import PolledState
 from harness.launch.poll import look_at
@@ -57,7 +57,7 @@ def _refusal(run: Run, force: bool) -> str:
     if state == "unknown" and not force:
         return f"{name}: whether it has ended is not known ({why}): --force deletes it all the same"
     if state not in (*FINAL, "unknown"):
-        return f"{name} is {state}: end it first: {PROGRAM} cancel {name}"
+        return f"{name} is {state}: end it first: {COMMAND} cancel {name}"
     reference_of_run = of_room(REFERENCE_OF_RUN)
     if reference_of_run is not None and (reference := reference_of_run(run)):
         return f"{name} is a run of the reference {reference.name}, and there is no copy of it: {reference} needs it"

@@ -17,7 +17,7 @@ from harness.cli.watch.follow import Tail, tails, wait_for_end
 from harness.common.display.format import span
 from harness.common.display.printable import printable
 from harness.common.errors import HarnessError, RequestError, WorkError
-from harness.common.paths import PROGRAM
+from harness.common.paths import COMMAND, PROGRAM
 from harness.common.run_folder.job_folder import BACKEND
 from harness.common.system.users import owner_of
 from harness.heartbeats.bad_loss import first_bad_loss
@@ -208,9 +208,9 @@ def cancel(run: RunArgument = "last", as_json: JsonOption = False) -> int:
         met = cancel_run(found)
         after = met.before if met.before.state in FINAL else _end_of(found)
     except WorkError as error:
-        raise WorkError(f"{error}; its state: {PROGRAM} status {found.job_id}") from None
+        raise WorkError(f"{error}; its state: {COMMAND} status {found.job_id}") from None
     except KeyboardInterrupt:
-        print(f"\n{found.job_id} may have been asked to stop: {PROGRAM} status {found.job_id}", file=sys.stderr)
+        print(f"\n{found.job_id} may have been asked to stop: {COMMAND} status {found.job_id}", file=sys.stderr)
         raise
     told = after.state in FINAL or after.ending
     if as_json:
@@ -238,7 +238,7 @@ def _end_of(run: Run) -> PolledState:
 
 def _sentence(run: Run, met: Cancellation, after: PolledState) -> str:
     others = f", and with it {_names(met.others)} of the same allocation" * bool(met.others)
-    again = f"{PROGRAM} status {run.job_id}"
+    again = f"{COMMAND} status {run.job_id}"
     if met.before.state in FINAL:
         return f"{run.job_id} has already ended: {met.before.state}"
     if after.state in FINAL:

@@ -11,7 +11,7 @@ from harness.common.errors import RequestError, nearest, nearest_or_list
 from harness.common.faults.declared import FAULTS, PHASES
 from harness.common.faults.kinds import CPU_AND_GPU, Exercise, Fault, FaultKey, FaultKind, InMystery, Setup
 from harness.common.faults.mystery import hidden_folder, is_mystery
-from harness.common.paths import PROGRAM
+from harness.common.paths import COMMAND
 from harness.common.run_folder.run_files import INJECTED
 
 __all__ = [
@@ -41,7 +41,7 @@ def parse_fault(text: str) -> Fault:
     name, *words = text.split(",")
     kind = FAULTS.get(name)
     if kind is None:
-        hint = nearest_or_list(name, FAULTS, f"{PROGRAM} help faults lists all")
+        hint = nearest_or_list(name, FAULTS, f"{COMMAND} help faults lists all")
         raise RequestError(f"there is no fault {name!r}{hint}")
     try:
         given = _given(kind, words)

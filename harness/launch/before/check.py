@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from harness.common.errors import RequestError, TrainingMissing
-from harness.common.paths import ENVIRONMENT, IN_CHECKOUT, PROGRAM, installing
+from harness.common.paths import COMMAND, ENVIRONMENT, IN_CHECKOUT, installing
 from harness.experiment.nsys_sets import load_options
 from harness.experiment.training import ProfiledTraining
 from harness.launch.backends.registry import backend_of
@@ -45,7 +45,7 @@ def forewarnings(job: Job, environ: Mapping[str, str]) -> list[str]:
     found = [f"a launch would stop here: {sentence}" for sentence in _missing_still(job, environ)]
     if not lacks_training(job):
         return found
-    then = f"{PROGRAM} would first install them" if IN_CHECKOUT else f"first run `{installing('train')}`"
+    then = f"{COMMAND} would first install them" if IN_CHECKOUT else f"first run `{installing('train')}`"
     return [f"the training packages are not in {ENVIRONMENT}: {then}, about a gigabyte", *found]
 
 

@@ -14,7 +14,7 @@ import yaml
 from harness.common.errors import RequestError
 from harness.common.faults.fault import parse_fault, wrong_device
 from harness.common.faults.mystery import HIDDEN_FILE, hidden_text
-from harness.common.paths import PROGRAM, ROOT, expanded
+from harness.common.paths import COMMAND, ROOT, expanded
 from harness.common.run_folder.run_files import ACCELERATE_SETTINGS, MODEL
 from harness.experiment.base import Experiment
 from harness.experiment.model import model_names
@@ -159,7 +159,7 @@ def training_plan(experiment: Training, place: CommandPlace, argv: list[Word], f
         files[MODEL.name] = yaml.safe_dump(given, sort_keys=False)
     if experiment.mystery is not None:
         if not experiment.mystery.faults:
-            again = f"{PROGRAM} lesson mystery -e {experiment.exercise} starts a new one"
+            again = f"{COMMAND} lesson mystery -e {experiment.exercise} starts a new one"
             raise RequestError(f"run: it is a mystery, and its faults are not in its run.json: {again}")
         files[HIDDEN_FILE] = hidden_text(experiment.mystery.faults)
     after = [paraver_command(place, experiment)] if experiment.nsys2prv else []

@@ -9,7 +9,7 @@ from typing import Literal
 from harness.analysis import device_time
 from harness.analysis.process.host_calls import HostCause as IdleTime
 from harness.analysis.summary import Summary
-from harness.common.paths import PROGRAM
+from harness.common.paths import COMMAND
 from harness.replay.attribute import device_causes as device
 from harness.replay.attribute import host_causes as host
 from harness.replay.attribute import rank_causes as rank
@@ -205,7 +205,7 @@ _ENTRIES = (
         host.sending,
         "slow messages",
         "sending messages slower than other ranks",
-        f"test the links of {{who}}: {PROGRAM} -e 0",
+        f"test the links of {{who}}: {COMMAND} -e 0",
         purpose="communication",
         of_messages=True,
         without=WithoutCause("messages sent at once"),
@@ -271,7 +271,7 @@ _ENTRIES = (
         rank.uneven,
         "a late rank",
         "coming late to the collectives",
-        f"find in the timeline the work of {{who}} that the others do not have, and test its node ({PROGRAM} -e 0)",
+        f"find in the timeline the work of {{who}} that the others do not have, and test its node ({COMMAND} -e 0)",
         share=device.straggler_share,
         part="the slower rank",
     ),

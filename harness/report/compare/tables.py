@@ -10,7 +10,7 @@ from harness.analysis.labels import cause_word
 from harness.analysis.metrics import IDLE_LABEL, METRICS
 from harness.analysis.summary import Summary
 from harness.common.display.format import duration, metric_text, per_step, percent, rate, short
-from harness.common.paths import PROGRAM
+from harness.common.paths import COMMAND
 from harness.compare.moved import MovedStatistic, What
 from harness.compare.summaries import MetricChange, SummaryDifferences
 from harness.report.elements import PageTable, Section
@@ -22,7 +22,7 @@ Pairs = Sequence[SummaryDifferences]
 _BARE = frozenset({"tokens_per_s", "energy_joules"})  # their labels hold the unit
 ONE_RUN_EACH = (
     "The interval is of one run each. It shows whether the steps of these runs differ, not whether the commands do: "
-    f"`{PROGRAM} check A B` compares several runs of each."
+    f"`{COMMAND} check A B` compares several runs of each."
 )
 _IN_TERMINAL = 5  # ranges and kernels with the largest changes
 _WIDTH = 90

@@ -9,7 +9,7 @@ from textwrap import wrap
 from harness.common.display.format import binary_size, percent, rate
 from harness.common.display.printable import printable
 from harness.common.errors import WorkError
-from harness.common.paths import PROGRAM
+from harness.common.paths import COMMAND
 from harness.common.run_folder.run_files import VERDICT
 from harness.common.run_folder.submission import edit_of
 from harness.report.exercise_0 import ring_or_tree
@@ -35,7 +35,7 @@ def is_comm_run(path: Path) -> bool:
 def render_comm(run_dir: Path, verdict_was_shown: bool = False) -> str:
     """What a run of exercise 0 measured, or why it is missing. verdict_was_shown: its output, which ends so, was."""
     try:
-        verdict, missing = read_verdict(run_dir), f"the run ended before its verdict ({PROGRAM} logs RUN)"
+        verdict, missing = read_verdict(run_dir), f"the run ended before its verdict ({COMMAND} logs RUN)"
     except WorkError as error:
         verdict, missing = None, str(error)
     shown = verdict_was_shown and VERDICT.path(run_dir).is_file()

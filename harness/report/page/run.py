@@ -13,7 +13,7 @@ from harness.analysis.labels import device_names, field_word, host_names, record
 from harness.analysis.summary import RecordingVerdict, Summary
 from harness.common.display.format import duration
 from harness.common.display.palette import COMPUTE, of_series
-from harness.common.paths import DISTRIBUTION, PROGRAM
+from harness.common.paths import COMMAND, DISTRIBUTION
 from harness.common.run_folder.run_files import KINETO, METRICS, MONITOR_SAMPLES, NSYS_REPORTS, RECORD, SCRIPT, SUMMARY
 from harness.common.run_folder.submission import edit_of, variables_in_words
 from harness.common.system.inherited import unusual
@@ -106,7 +106,7 @@ def _edit(inputs: Inputs) -> Iterator[Listing]:
 def _facts(s: Summary, inputs: Inputs) -> Iterator[tuple[str, str]]:
     record, status = inputs.record, inputs.status
     if record is not None:
-        yield "command", shlex.join(record.shown_command)
+        yield "command", f"{COMMAND} {shlex.join(record.shown_command[1:])}"
         yield "from its shell", variables_in_words(record.inherited | unusual(record.limits) | record.for_sbatch)
         yield "job", f"{record.job_id} ({record.backend}), by {record.user} on {record.submit_host}"
         yield "site", " · ".join(filter(None, (record.site.name, record.site.partition, record.site.account)))
@@ -166,10 +166,10 @@ def _files(run: Path) -> list[PageTable]:
     known = (
         (NSYS_REPORTS.name, "nsys-ui {}"),
         ("**/*.prv*", "wxparaver {}, then a view from configs/paraver"),
-        (KINETO.name, f"https://ui.perfetto.dev; {PROGRAM} export perfetto merges the ranks"),
+        (KINETO.name, f"https://ui.perfetto.dev; {COMMAND} export perfetto merges the ranks"),
         (SCRIPT.name, "any editor; it is the exact script"),
-        (RECORD.name, f"{PROGRAM} run {{}}"),
-        (SUMMARY.name, f"{PROGRAM} compare {{}} OTHER"),
+        (RECORD.name, f"{COMMAND} run {{}}"),
+        (SUMMARY.name, f"{COMMAND} compare {{}} OTHER"),
         (MONITOR_SAMPLES.name, "any spreadsheet"),
         (METRICS.name, "any editor; each line is a JSON object of one step"),
     )

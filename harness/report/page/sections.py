@@ -11,7 +11,7 @@ from harness.analysis.process.kinds import color_of_kind
 from harness.analysis.summary import Device, LineShare, Memory, MemoryTimeline, Summary
 from harness.common.display.format import amount, percent
 from harness.common.display.palette import IDLE
-from harness.common.paths import PROGRAM
+from harness.common.paths import COMMAND
 from harness.common.run_folder import job_parts
 from harness.common.run_folder.memory_snapshot import CATEGORIES
 from harness.explain.commands import is_ours, line_words, share_words
@@ -40,7 +40,7 @@ _HELP = (
     "A bound is the most that can be gained: no run reaches it. Click a cause to see a step with it in the timeline."
 )
 _VERIFY = (
-    f" `{PROGRAM} whatif {{}} --verify` makes the run of the best change that has a command, and compares its step "
+    f" `{COMMAND} whatif {{}} --verify` makes the run of the best change that has a command, and compares its step "
     "with the prediction."
 )
 _MANY = 48  # devices from which only the busiest and the idlest get a bar

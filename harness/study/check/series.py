@@ -15,7 +15,7 @@ from typing import NamedTuple
 from harness.analysis.statistics import FEWEST_RUNS
 from harness.analysis.summary import Summary
 from harness.common.errors import HarnessError, RequestError, WorkError
-from harness.common.paths import PROGRAM, expanded
+from harness.common.paths import COMMAND, PROGRAM, expanded, typed_words
 from harness.experiment.exercises import Experiment, ProfiledTraining
 from harness.explain.commands import same_command
 from harness.launch.cancel import cancel
@@ -101,7 +101,7 @@ def _short(path: Path) -> str:
 def launch_of_arm(arm: CheckArm) -> str | None:
     """The arguments of the launch that made the first run of an arm; None if it is no launch of ours."""
     command = same_command(arm.runs[0].summary) if arm.runs else None
-    return None if command is None else shlex.join(shlex.split(command)[2:])
+    return None if command is None else shlex.join(typed_words(command))
 
 
 def commit_of_arm(arm: CheckArm) -> str | None:
@@ -169,7 +169,7 @@ def _refuse_unlike(jobs: Mapping[str, Job]) -> None:
     differing = [f"{name} {of_a} and B {b[name]}" for name, of_a in a.items() if of_a != b[name]]
     if differing:
         raise RequestError(
-            f"check: A has {'; A has '.join(differing)}: make them the same, or look at two runs with {PROGRAM} compare"
+            f"check: A has {'; A has '.join(differing)}: make them the same, or look at two runs with {COMMAND} compare"
         )
 
 
@@ -201,7 +201,7 @@ def make_runs(series: str, tasks: list[SeriesTask], tell: Callable[[SeriesProgre
         elif change.what == "completed":
             failed[change.slot.key] = -len(tasks)
         if failed[change.slot.key] >= MOST_FAILED and not change.counts["running"]:
-            where = f": {PROGRAM} logs {change.run.job_id}" if change.run else f": {change.note}"
+            where = f": {COMMAND} logs {change.run.job_id}" if change.run else f": {change.note}"
             sentence = f"{change.slot.key.upper()} failed {MOST_FAILED} times, and was not started again{where}"
             raise ArmFailed(sentence)
 
@@ -229,7 +229,7 @@ def _left_out(outcome: SeriesOutcome) -> Iterator[str]:
         if place.status != "done":
             slot = place.task.point.slot
             which = place.run.job_id if place.run else f"{slot.key.upper()}{slot.repeat + 1}"
-            logs = f" ({PROGRAM} logs {which})" if place.run else ""
+            logs = f" ({COMMAND} logs {which})" if place.run else ""
             yield f"{which} is left out: {place.state or place.status}{logs}"
 
 

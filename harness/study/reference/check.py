@@ -11,7 +11,7 @@ from pydantic import Field
 
 from harness.analysis.summary import problem_texts
 from harness.common.errors import RequestError, WorkError
-from harness.common.paths import PROGRAM
+from harness.common.paths import COMMAND
 from harness.compare.arms import Arm, differences
 from harness.compare.comparison import Comparison, ComparisonPart, Difference, compare_arms, samples, without_verdict
 from harness.compare.verdict import ChangeVerdict
@@ -83,7 +83,7 @@ def arm_of_runs(runs: Sequence[Run]) -> ReferenceArm:
     held: list[tuple[str, list[CollectedRun]]] = []
     for run in runs:
         if is_hidden(run.path, run.record.experiment):
-            raise RequestError(f"{run.job_id} is a mystery: {PROGRAM} lesson mystery reveal {run.job_id} ends it")
+            raise RequestError(f"{run.job_id} is a mystery: {COMMAND} lesson mystery reveal {run.job_id} ends it")
         found = collect(run)
         same = next((of_variant for _, of_variant in held if of_variant[0].compared == found.compared), None)
         if same is None:

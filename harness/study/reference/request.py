@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from harness.common.errors import RequestError
-from harness.common.paths import PROGRAM
+from harness.common.paths import COMMAND
 from harness.compare.comparison import Difference
 from harness.run import find_run
 from harness.study.reference.check import (
@@ -115,7 +115,7 @@ def _like(compared: Settings, word: str) -> Path:
     if like:
         return max(like)[2]
     if not known:
-        raise RequestError(f"there is no reference yet to compare {word} with: {PROGRAM} reference record")
+        raise RequestError(f"there is no reference yet to compare {word} with: {COMMAND} reference record")
     raise RequestError(_unlike(known[0][1], compared, word))
 
 

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from harness.analysis.labels import are_cpus
 from harness.analysis.summary import Summary
 from harness.common.errors import RequestError, WorkError, nearest_or_list
-from harness.common.paths import CONFIGS, PROGRAM, expanded
+from harness.common.paths import COMMAND, CONFIGS, expanded
 from harness.common.run_folder.submission import variables_in
 from harness.common.system.bounded_read import MOST_BYTES, BoundedReadError, open_regular, read_bounded
 from harness.experiment.exercises import (
@@ -171,7 +171,7 @@ def reference_folder(name: str) -> Path:
     known = {folder.name: folder for folder in reference_folders()}
     if name in known:
         return known[name]
-    hint = nearest_or_list(name, known, f"{PROGRAM} reference show lists all")
+    hint = nearest_or_list(name, known, f"{COMMAND} reference show lists all")
     raise RequestError(f"there is no reference {name!r}{hint}")
 
 

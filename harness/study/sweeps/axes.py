@@ -12,7 +12,7 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from harness.common.errors import RequestError, nearest
-from harness.common.paths import CONFIGS, PROGRAM, expanded
+from harness.common.paths import COMMAND, CONFIGS, expanded
 from harness.experiment.exercises import EXERCISES, Experiment, OwnTraining, listing
 from harness.experiment.options import options_of
 from harness.experiment.own import HOW_TO_TYPE
@@ -258,7 +258,7 @@ def _no_option(cls: type[Experiment], name: str, known: Sequence[str]) -> str:
     if name in SITE_FIELDS:
         return f"{name} belongs to the site and is the same for all points: move it to base"
     near = nearest(name.lstrip("-").replace("-", "_"), known)
-    hint = f": did you mean {near}?" if near else f" ({PROGRAM} --help --all; a field has _ where its flag has -)"
+    hint = f": did you mean {near}?" if near else f" ({COMMAND} --help --all; a field has _ where its flag has -)"
     if cls is OwnTraining:
         return f"your own training has no option {name}{hint}; a flag of the script begins with a dash, or ends with ="
     return f"exercise {number} ({cls.title}) has no option {name}{hint}"

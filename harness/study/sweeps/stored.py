@@ -9,7 +9,7 @@ from typing import NamedTuple
 from pydantic import BaseModel, ConfigDict
 
 from harness.common.errors import RequestError, WorkError, nearest_or_list
-from harness.common.paths import PROGRAM
+from harness.common.paths import COMMAND
 from harness.common.system.bounded_read import read_bounded_text
 from harness.common.system.secrets import holds_secret
 from harness.common.system.training_python import active_python
@@ -89,7 +89,7 @@ def asked_sweep(word: str, name: str | None) -> SweepRequest:
         return SweepRequest(word, found.sweep, found)
     path = shipped_sweep(word)
     if path is None:
-        where = f"{PROGRAM} sweep lists all; the path of a sweep file is taken, too"
+        where = f"{COMMAND} sweep lists all; the path of a sweep file is taken, too"
         hint = nearest_or_list(word, [*sweep_names(), *all_series()], where)
         raise RequestError(f"sweep: there is no sweep {word!r}{hint}")
     return SweepRequest(name or word, read_sweep(path), stored_request(name or word))
@@ -120,6 +120,6 @@ def refuse_another(series: str, stored_sweep: StoredSweep | None, sweep: Sweep, 
     changed = [field for field in now if now[field] != before[field] and field not in _MAY_CHANGE]
     if changed:
         raise RequestError(
-            f"series {series} began with another {' and '.join(changed)}: `{PROGRAM} sweep {series}` continues the old "
+            f"series {series} began with another {' and '.join(changed)}: `{COMMAND} sweep {series}` continues the old "
             "one, or give the new one another name with --name"
         )
