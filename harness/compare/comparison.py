@@ -9,8 +9,8 @@ run of each only the steps are known, which say whether these runs differ, not w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import exp, inf
-from statistics import geometric_mean, median
+from math import exp, inf, log, sqrt
+from statistics import NormalDist, fmean, geometric_mean, median, variance
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -39,6 +39,8 @@ RESAMPLES = 4000
 SEED = 20_000  # the interval of the same two runs is the same every time
 TOO_FEW_STEPS = "too few steps to tell"
 FEWEST_STEPS = 4  # even the whole range of fewer covers the median less than seven times in eight
+
+_REACH = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 
 Noise = Literal["runs", "steps", "prediction"]
 
@@ -141,14 +143,33 @@ def compare_arms(
 
 
 def compare_steps(a: tuple[str, Sequence[Sequence[float]]], b: tuple[str, Sequence[Sequence[float]]]) -> Comparison:
-    """The median step of named arms, from the steps of each run; where an arm has one run, all steps of it are its
-    sample."""
-    several = min(len(a[1]), len(b[1])) >= FEWEST_RUNS
-    arm_a, arm_b = (
-        Arm(name, samples([median(run) for run in runs]), [] if several else [ns for run in runs for ns in run])
-        for name, runs in (a, b)
-    )
-    return compare_arms("step_ns", arm_a, arm_b)
+    """The median step of named arms, from the steps of each run. The runs in the same place of both arms are a pair,
+    whose sample is its steps."""
+    pairs = [
+        compare_arms("step_ns", Arm(a[0], samples([median(of_a)]), of_a), Arm(b[0], samples([median(of_b)]), of_b))
+        for of_a, of_b in zip(a[1], b[1], strict=False)
+    ]
+    return pairs[0] if len(pairs) == 1 else _of_pairs(pairs)
+
+
+def _of_pairs(pairs: Sequence[Comparison]) -> Comparison:
+    """The geometric mean of pairs. Its error is the larger one of what the steps give and of what the pairs differ by:
+    pairs that agree narrow the interval, and those that do not widen it as far as they lie apart."""
+    known = [each.interval for each in pairs if each.interval is not None]
+    logs = [log(each.ratio) for each in known]
+    of_steps = sqrt(sum(log(each.high / each.low) ** 2 for each in known)) / (2 * len(known))
+    reach = max(of_steps, _REACH * sqrt(variance(logs) / len(known)))
+    interval = Interval(*(exp(fmean(logs) + end) for end in (0, -reach, reach)))
+    verdict, why = decide(interval, Threshold(pairs[0].threshold))
+    if any(each.why == TOO_FEW_STEPS for each in pairs):
+        verdict, why = ChangeVerdict.UNKNOWN, TOO_FEW_STEPS
+    a, b = (_of_all(runs) for runs in zip(*((each.a, each.b) for each in pairs), strict=True))
+    return _with(pairs[0], a=a, b=b, **interval._asdict(), verdict=verdict, why=why)
+
+
+def _of_all(runs: Sequence[ArmValue]) -> ArmValue:
+    values, steps = [run.value for run in runs if run.value], sum(run.steps or 0 for run in runs)
+    return runs[0].model_copy(update={"value": geometric_mean(values), "n": len(runs), "steps": steps})
 
 
 def without_verdict(comparison: Comparison, verdict: ChangeVerdict, why: str) -> Comparison:

@@ -9,6 +9,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from functools import cache
+from math import sqrt
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -35,7 +37,8 @@ LESSONS = CONFIGS / "lessons"
 
 # Metrics that do not depend on how busy the machine is; all others are times, or shares of times.
 COUNTED = re.compile(r"_(count|bytes)|bytes_across_nodes|tokens_per_step|gemm_\w+_share|\.(stuck|failed)_")
-UNSEEN = 0.0, 1e9  # between these factors, so nothing is known
+OF_STEPS = re.compile(r"step_ns|tokens_per_s(_|$)")  # metrics that the interval of the step's time is about
+MOST_PAIRS = 8  # of runs that an answer takes
 METRIC = re.compile(r"([ab])\.(\w+?)(_ns|_bytes)?")
 
 
@@ -214,6 +217,15 @@ def find_pair(pair: ExperimentPair, runs: list[Run], plain: ExperimentPair | Non
     return next(iter(as_asked + usable), LessonRuns(None, None))
 
 
+def pairs_like(pair: ExperimentPair, newest: Run, runs: Sequence[Run]) -> list[tuple[Run, Run]]:
+    """All pairs that agree with one run in what the lesson leaves open, the newest last. runs: as for `find_pair`."""
+    fixed = fixed_fields(pair)
+    alike = [run for run in reversed(runs) if _has_run(run, pair.a, fixed) or _has_run(run, pair.b, fixed)]
+    alike = [run for run in alike if _open_fields(run, fixed) == _open_fields(newest, fixed)]
+    of_a, of_b = ([run for run in alike if _has_run(run, arm, fixed)] for arm in (pair.a, pair.b))
+    return list(zip(of_a, of_b, strict=False))[:MOST_PAIRS][::-1]
+
+
 def pair_with(pair: ExperimentPair, lesson_runs: LessonRuns, plain: ExperimentPair) -> ExperimentPair:
     """The experiments of both arms: those of the runs found, and for a missing arm one that agrees with the other.
     Raises RequestError: the open settings of the run found do not go with the other arm."""
@@ -318,7 +330,8 @@ def lesson_command(name: str, site: str | None) -> str:
 
 class LessonArm(NamedTuple):
     """One arm of a lesson: what it is called, and what was measured of it. doubts: what puts it in doubt, with the
-    keys run, what and evidence. ending: how a run ended before its time. steps_ns: the steps of each of its runs."""
+    keys run, what and evidence. ending: how a run ended before its time. runs: the metrics of each of its runs, if
+    there are several. steps_ns: the steps of each."""
 
     name: str
     metrics: Metrics
@@ -326,11 +339,13 @@ class LessonArm(NamedTuple):
     over_network: bool
     doubts: list[dict[str, str]]
     ending: str = ""
+    runs: Sequence[Metrics] = ()
     steps_ns: Sequence[Sequence[float]] = ()
 
 
 def decide(lesson: Lesson, a: LessonArm, b: LessonArm) -> list[RelationResult]:
-    """Every relation, decided on the metrics of the two arms."""
+    """Every relation, decided on the metrics of the two arms. Times of steps have the interval of the steps; a relation
+    of anything else must also hold without any one of several pairs of runs."""
     on_gpu = a.on_gpu and b.on_gpu
     nodes = a.over_network and b.over_network
     lacking = {
@@ -338,8 +353,8 @@ def decide(lesson: Lesson, a: LessonArm, b: LessonArm) -> list[RelationResult]:
         "network": None if nodes else "this machine cannot show it: it needs two nodes with a network between them",
         None: None,
     }
-    runs, margin = {"a": a.metrics, "b": b.metrics}, _margin(step_time(a, b))
-    return [_decided(each, runs, lacking[each.needs], margin) for each in lesson.here(cpu=not on_gpu).relations]
+    step = step_time(a, b)
+    return [_decided(each, (a, b), lacking[each.needs], step) for each in lesson.here(cpu=not on_gpu).relations]
 
 
 def step_time(a: LessonArm, b: LessonArm) -> Comparison | None:
@@ -347,38 +362,72 @@ def step_time(a: LessonArm, b: LessonArm) -> Comparison | None:
     return compare_steps((a.name, a.steps_ns), (b.name, b.steps_ns)) if a.steps_ns and b.steps_ns else None
 
 
-def _margin(comparison: Comparison | None) -> tuple[float, float]:
-    """Between which factors the measured ratio of times is known."""
-    if comparison is None:
-        return 1.0, 1.0
-    if comparison.interval is None or comparison.why == TOO_FEW_STEPS:
-        return UNSEEN
-    return comparison.interval.low / comparison.interval.ratio, comparison.interval.high / comparison.interval.ratio
-
-
 def _decided(
-    relation: Relation, metrics: dict[str, Metrics], lacking: str | None, margin: tuple[float, float]
+    relation: Relation, arms: tuple[LessonArm, LessonArm], lacking: str | None, step: Comparison | None
 ) -> RelationResult:
+    metrics = {"a": arms[0].metrics, "b": arms[1].metrics}
     labelled = [(label or text, text) for label, _, text in (s.rpartition(": ") for s in relation.shows)]
     numbers = {label: value for label, text in labelled if (value := _number(text, metrics)) is not None}
     if lacking:
         return RelationResult(relation, RelationOutcome.NOT_COMPARABLE, numbers, lacking)
     try:
         holds = evaluate(relation.holds, metrics)
-        changes = {evaluate(relation.holds, metrics | {"b": _times(metrics["b"], by)}) for by in margin} != {holds}
+        why = why_unknown(relation, arms, step)
     except Unanswerable as unknown:
         return RelationResult(relation, RelationOutcome.NOT_COMPARABLE, numbers, f"{unknown} in these runs")
-    if changes:
-        known = f"the ratio of times is between {margin[0]:.2f} and {margin[1]:.2f} times the measured one"
-        why = TOO_FEW_STEPS if margin == UNSEEN else f"{known} (95 % interval)"
+    if why is not None:
         return RelationResult(relation, RelationOutcome.UNKNOWN, numbers, why)
     return RelationResult(relation, RelationOutcome.HOLDS if holds else RelationOutcome.FAILS, numbers, relation.holds)
 
 
-def _times(metrics: Metrics, by: float) -> Metrics:
-    """The metrics with all that depends on the load times a factor."""
-    counted = {name for name in metrics if COUNTED.search(f".{name}") or name.startswith("expected_")}
-    return {name: value if name in counted else value * by for name, value in metrics.items()}
+def why_unknown(
+    relation: Relation, arms: tuple[LessonArm, LessonArm], step: Comparison | None, pairs: float = 1.0
+) -> str | None:
+    """Why the runs do not decide a relation; None: they do. pairs: how many times as many there would be that vary
+    like these. Raises Unanswerable: one of its metrics was not measured."""
+    a, b = (arm.metrics for arm in arms)
+    if relation.depends_on_load and step is not None and step.why == TOO_FEW_STEPS:
+        return TOO_FEW_STEPS
+    if OF_STEPS.search(relation.holds) is None:
+        others = [_without(arms, left_out) for left_out in range(len(arms[0].runs))] if len(arms[0].runs) > 1 else []
+        holds = [evaluate(relation.holds, each) for each in [{"a": a, "b": b}, *others]]
+        return None if len(set(holds)) == 1 else "the pairs of runs do not agree"
+    if step is None or step.interval is None:
+        return None
+    ratio, low, high = step.interval
+    ends = (1.0, (low / ratio) ** (1 / sqrt(pairs)), (high / ratio) ** (1 / sqrt(pairs)))
+    holds = [evaluate(relation.holds, {"a": a, "b": _with_steps(b, by)}) for by in ends]
+    return None if len(set(holds)) == 1 else f"b's step differs from a's by {step.change} (95 % interval)"
+
+
+def _without(arms: tuple[LessonArm, LessonArm], left_out: int) -> dict[str, Metrics]:
+    """The metrics of both arms without one pair of runs."""
+    kept = [[*arm.runs[:left_out], *arm.runs[left_out + 1 :]] for arm in arms]
+    return dict(zip("ab", map(mean_metrics, kept), strict=True))
+
+
+def mean_metrics(runs: Sequence[Metrics]) -> Metrics:
+    """The mean of each metric that all of these runs have."""
+    return {name: fmean(run[name] for run in runs) for name in runs[-1] if all(name in run for run in runs)}
+
+
+def _with_steps(metrics: Metrics, by: float) -> Metrics:
+    """The metrics, where those of the step's time are taken times a factor."""
+    return {name: value * by if OF_STEPS.search(name) else value for name, value in metrics.items()}
+
+
+def needed_pairs(decided: Sequence[RelationResult], arms: tuple[LessonArm, LessonArm]) -> int | None:
+    """The fewest pairs, more than now, that would decide what is unknown; None: not even `MOST_PAIRS` like these."""
+    now, step = len(arms[0].steps_ns), step_time(*arms)
+    unknown = [one.relation for one in decided if one.outcome is RelationOutcome.UNKNOWN]
+    return next(
+        (
+            pairs
+            for pairs in range(now + 1, MOST_PAIRS + 1)
+            if not any(why_unknown(relation, arms, step, pairs / now) for relation in unknown)
+        ),
+        None,
+    )
 
 
 def _number(text: str, metrics: dict[str, Metrics]) -> float | None:

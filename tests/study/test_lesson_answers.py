@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
@@ -12,12 +13,21 @@ import pytest
 
 from harness.analysis.metric_values import Metrics
 from harness.analysis.summary import Problem, Quality, RecordingVerdict, Summary
-from harness.cli.study.lesson_answer import again, answer_lines, doubts_of, give_answer, what_to_do
+from harness.cli.study.lesson_answer import again, answer_lines, doubts_of, give_answer, together, what_to_do
 from harness.common.run_folder.run_files import HEARTBEATS
 from harness.experiment.exercises import DDP, Experiment
 from harness.heartbeats.hang import Hang, hang_file
 from harness.run import Run
-from harness.study.lessons import LessonArm, RelationOutcome, RelationResult, decide, ending_of, load_lesson
+from harness.study.lessons import (
+    LessonArm,
+    RelationOutcome,
+    RelationResult,
+    decide,
+    ending_of,
+    load_lesson,
+    needed_pairs,
+    step_time,
+)
 from tests.study.kit import Say, completed
 from tests.study.reference_runs import made_run
 from tests.study.test_lessons import answers
@@ -59,19 +69,23 @@ def test_what_a_student_is_told_to_do_after_a_relation_that_failed_and_where_a_r
     doubts = doubts_of("local-7", Summary(quality=Quality(problems=problems)))
     counted = {"all_reduce_count": 7.0, "all_reduce_bytes": 7e6}
     times, counts, right = failed("1a", SLOW, FAST), failed("1c", counted, counted), failed("1a", FAST, SLOW)
-    assert what_to_do(right, [], AGAIN, "compare") == []
-    assert what_to_do(times, [], AGAIN, "compare")[-1] == f"    {AGAIN}"
-    assert what_to_do(counts, [], AGAIN, "compare")[-1] == "    compare", "a quiet machine counts the same"
+    commands = AGAIN, "compare"
+    assert what_to_do(right, [], commands, None) == []
+    assert what_to_do(times, [], commands, None)[-1] == "    compare", "a quiet pair would say the same again"
+    assert what_to_do(counts, doubts, commands, None)[-1] == "    compare", "a quiet machine counts the same"
     told = ["", "Problems of these recordings:", BUSY]
-    assert what_to_do(right, doubts, AGAIN, "compare") == told, "also where all relations hold"
-    assert what_to_do(times, doubts, AGAIN, "compare")[:3] == told
+    assert what_to_do(right, doubts, commands, None) == told, "also where all relations hold"
+    assert what_to_do(times, doubts, commands, None)[:3] == told
+    assert what_to_do(times, doubts, commands, None)[-1] == f"    {AGAIN}"
 
 
-def timed(name: str, *runs: Sequence[float]) -> LessonArm:
-    """Runs with these steps, of which a tenth is data loading."""
-    mean = fmean(fmean(run) for run in runs)
-    share = 0.5 if name == "b" else 0.1
-    return LessonArm(name, {"step_ns": mean, "data_loading_share": share}, False, False, [], steps_ns=runs)
+def timed(name: str, *runs: Sequence[float], shares: Sequence[float] = ()) -> LessonArm:
+    """Runs with these steps, of which a share is data loading: of a a tenth, of b a half."""
+    each = [
+        LessonArm(name, {"step_ns": fmean(run), "data_loading_share": share}, False, False, [], steps_ns=[run])
+        for run, share in zip(runs, shares or [0.5 if name == "b" else 0.1] * len(runs), strict=True)
+    ]
+    return together(each)
 
 
 EVENLY, NOISY = [100.0, 101, 99, 100, 102, 98], [102.0, 140, 75, 100, 130, 110]
@@ -84,7 +98,11 @@ EVENLY, NOISY = [100.0, 101, 99, 100, 102, 98], [102.0, 140, 75, 100, 130, 110]
         ([EVENLY], [[x * 0.8 for x in EVENLY]], RelationOutcome.FAILS),
         ([EVENLY], [NOISY], RelationOutcome.UNKNOWN),
         ([EVENLY], [EVENLY], RelationOutcome.UNKNOWN),
-        ([EVENLY[:3]], [[x * 1.2 for x in EVENLY[:3]]], RelationOutcome.UNKNOWN),
+        (
+            [EVENLY, [x * 0.95 for x in EVENLY]],
+            [[x * 3.3 for x in EVENLY], [x * 3 for x in NOISY]],
+            RelationOutcome.HOLDS,
+        ),
         ([EVENLY, [130.0] * 6], [[x * 1.2 for x in EVENLY], [115.0] * 6], RelationOutcome.UNKNOWN),
         ([EVENLY, [101.0] * 6], [[x * 1.2 for x in EVENLY], [121.0] * 6], RelationOutcome.HOLDS),
     ],
@@ -93,9 +111,49 @@ def test_a_relation_of_times_holds_only_if_compare_sees_a_difference(
     a: list[list[float]], b: list[list[float]], outcome: RelationOutcome
 ) -> None:
     shares, times = decide(load_lesson("1a"), timed("a", *a), timed("b", *b))
-    assert (times.outcome, shares.outcome) in {(outcome, RelationOutcome.HOLDS), (outcome, RelationOutcome.UNKNOWN)}
-    said = what_to_do([times], [], "bash slurm.sh lesson 1a --again --answer", "compare")
-    assert ("Measure both once more; the answer then takes both pairs:" in said) == (outcome is RelationOutcome.UNKNOWN)
+    assert (times.outcome, shares.outcome) == (outcome, RelationOutcome.HOLDS), "a share is no time"
+
+
+def test_a_second_pair_that_agrees_narrows_the_interval_and_one_that_does_not_widens_it_to_itself() -> None:
+    slower = [x * 1.1 for x in NOISY]
+    one, two = (step_time(timed("a", *[EVENLY] * k), timed("b", *[slower] * k)) for k in (1, 2))
+    apart = step_time(timed("a", EVENLY, EVENLY), timed("b", EVENLY, slower))
+    assert one and two and apart and one.interval and two.interval and apart.interval
+    assert one.interval.low < two.interval.low < two.ratio == pytest.approx(one.ratio) and two.b.n == 2
+    assert 0.9 < apart.interval.low < 1 < apart.interval.high < 1.4, "no decades"
+
+
+def test_shares_and_the_jobs_times_are_judged_without_the_interval_of_the_steps_by_whether_the_pairs_agree() -> None:
+    a, b = timed("a", NOISY, NOISY), timed("b", NOISY, NOISY, shares=[0.5, 0.2])
+    shares = decide(load_lesson("1a"), a, b)[0]
+    assert (shares.outcome, shares.why) == (RelationOutcome.UNKNOWN, "the pairs of runs do not agree")
+    ends = ("a", 60e9), ("b", 66e9)
+    arms = (timed(name, NOISY)._replace(metrics={"job_elapsed_ns": ns, "job_steps_ns": 9e9}) for name, ns in ends)
+    assert decide(load_lesson("1o"), *arms)[0].outcome is RelationOutcome.HOLDS
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "doubts", "said"),
+    [
+        ([EVENLY], [[x * 1.06 for x in NOISY]], [], r"About [2-8] pairs of runs would tell\. .*\n    again"),
+        ([EVENLY], [EVENLY], [], "Even 8 pairs like these would not tell: .*do[.]"),
+        (
+            [EVENLY],
+            [EVENLY],
+            [{"run": "local-7", "what": "others used the cores", "evidence": "x"}],
+            "Repeat both runs when it is quiet; .*\n    again",
+        ),
+        ([EVENLY[:3]], [[x * 1.2 for x in EVENLY[:3]]], [], "launch both with --active-steps 4 or more[.]"),
+        ([EVENLY] * 8, [EVENLY] * 8, [], "Even 8 pairs .*[.]"),
+    ],
+)
+def test_the_advice_to_measure_again_has_an_end(
+    a: list[list[float]], b: list[list[float]], doubts: list[dict[str, str]], said: str
+) -> None:
+    arms = timed("a", *a), timed("b", *b)
+    decided = [one for one in decide(load_lesson("1a"), *arms) if one.outcome is RelationOutcome.UNKNOWN]
+    lines = what_to_do(decided, doubts, ("again", "compare"), needed_pairs(decided, arms))
+    assert decided and re.search(f"{said}$", "\n".join(lines)), lines
 
 
 def test_again_answers_from_both_pairs_unless_only_the_first_was_disturbed(

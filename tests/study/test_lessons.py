@@ -34,6 +34,7 @@ from harness.study.lessons import (
     find_pair,
     lesson_names,
     load_lesson,
+    pairs_like,
     shell_command,
     slide_of,
     workshop_lessons,
@@ -150,6 +151,14 @@ def test_which_of_the_students_runs_are_the_pair(
 def test_a_missing_run_agrees_with_the_one_there_is(runs: Path) -> None:
     pair, _ = _paired(load_lesson("1a"), [completed(runs, "1", OF_FOUR)], load_site("local"))
     assert pair.b == DDP(micro_batch_size=4, slow_dataloading=True)
+
+
+def test_an_answer_takes_the_pairs_of_the_same_settings_the_newest_last(runs: Path) -> None:
+    slow = DDP(slow_dataloading=True)
+    asked = [PLAIN, slow, OF_FOUR, PLAIN, slow, PLAIN]
+    there = [completed(runs, str(number), each) for number, each in enumerate(asked)]
+    found = pairs_like(load_lesson("1a").pair(cpu=True), there[4], there)
+    assert [(a.job_id, b.job_id) for a, b in found] == [("3", "1"), ("5", "4")]
 
 
 def test_a_run_that_left_no_trace_is_not_half_a_pair(runs: Path) -> None:

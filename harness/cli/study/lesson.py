@@ -77,7 +77,7 @@ def command(
         typer.Option("--run/--no-run", help="start the missing runs, or not [here: yes; on a cluster it asks]"),
     ] = None,
     again: Annotated[
-        bool, typer.Option("--again", help="start both runs once more; the answer takes the runs before them, too")
+        bool, typer.Option("--again", help="start both runs once more; the answer takes all pairs of runs")
     ] = False,
     site: Annotated[str | None, typer.Option(metavar="NAME|FILE", help="where to run, as for a launch")] = None,
     reference: Annotated[
@@ -115,14 +115,13 @@ def command(
         for number, text in enumerate(hints[:hint], 1):
             print(f"hint {number} of {len(hints)}: {text}")
     made = [each for each in found if each is not None]
-    earlier = found
     if again:
         found = lessons.LessonRuns(None, None)
     if missing and wants_runs(again or run, reading, here) and _may_start(asked, found, made, yes):
         found = _run_missing(asked, found, quiet=as_json)
         missing = False
     if answer:
-        return _answer(asked, found, as_json, earlier if again else found)
+        return _answer(asked, found, as_json)
     if as_json:
         commands = {"command_a": asked.command(pair.a), "command_b": asked.command(pair.b)}
         texts = {"question": lesson_here.question, **commands, "hints": hints[:hint]}
@@ -270,8 +269,7 @@ def _run_missing(lesson_at_site: LessonAtSite, lesson_runs: lessons.LessonRuns, 
     return lessons.LessonRuns(*runs)
 
 
-def _answer(question: LessonAtSite, lesson_runs: lessons.LessonRuns, as_json: bool, earlier: lessons.LessonRuns) -> int:
-    """earlier: the pair before that of `--again`, else the same pair."""
+def _answer(question: LessonAtSite, lesson_runs: lessons.LessonRuns, as_json: bool) -> int:
     from harness.cli.study.lesson_answer import give_answer
 
     if lesson_runs.a is None or lesson_runs.b is None:
@@ -280,8 +278,8 @@ def _answer(question: LessonAtSite, lesson_runs: lessons.LessonRuns, as_json: bo
             question.command(experiment) for experiment, run in question.arms(lesson_runs) if run is None
         )
         raise RequestError(f"lesson {question.lesson.name} needs a run of: {needed} (or {own})")
-    pairs = [(lesson_runs.a, lesson_runs.b)]
-    if earlier != lesson_runs and earlier.a is not None and earlier.b is not None:
-        pairs.insert(0, (earlier.a, earlier.b))
-    give_answer(question.lesson, pairs, question.site_given, as_json=as_json)
+    here, lesson = question.site, question.lesson
+    runs = [run for run in ended_runs()[lesson.ends] if run.record.site.name == here.name]
+    pairs = lessons.pairs_like(lesson.pair(runs_on_cpu(here)), lesson_runs.b, runs)
+    give_answer(lesson, pairs or [(lesson_runs.a, lesson_runs.b)], question.site_given, as_json=as_json)
     return 0

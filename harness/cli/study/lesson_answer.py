@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from statistics import fmean
 from typing import TYPE_CHECKING
 
 from harness.analysis.metric_values import step_durations_ns
@@ -13,10 +12,11 @@ from harness.analysis.summary import RecordingVerdict, Summary
 from harness.common.display.text import how_many
 from harness.common.errors import RequestError
 from harness.common.paths import COMMAND
+from harness.compare.comparison import FEWEST_STEPS, TOO_FEW_STEPS
 from harness.measure.request import load_summary
 from harness.run import when
 from harness.study import lessons
-from harness.study.lessons import MARKS, Lesson, LessonArm, RelationOutcome, RelationResult
+from harness.study.lessons import MARKS, MOST_PAIRS, Lesson, LessonArm, RelationOutcome, RelationResult
 from harness.study.reference.collect import StoredArm, stored_pair
 from harness.study.reference.stored import Reference, read_reference, reference_folder
 
@@ -30,7 +30,7 @@ def give_answer(lesson: Lesson, pairs: Sequence[tuple[Run, Run]], site: str | No
         (arm_of(a, lesson), arm_of(b, lesson)) for a, b in (pairs if lesson.ends == "completed" else pairs[-1:])
     ]
     quiet = [pair for pair in measured if not any(arm.doubts for arm in pair)]
-    arms = _together([pair[0] for pair in quiet or measured]), _together([pair[1] for pair in quiet or measured])
+    arms = together([pair[0] for pair in quiet or measured]), together([pair[1] for pair in quiet or measured])
     a, b = pairs[-1]
     decided = lessons.decide(lesson, *arms)
     if as_json:
@@ -43,12 +43,13 @@ def give_answer(lesson: Lesson, pairs: Sequence[tuple[Run, Run]], site: str | No
             print(f"{letter}: {arm.ending}")
     for one in decided:
         print("\n".join(answer_lines(one)))
-    print("".join(f"{line}\n" for line in step_lines(arms)), end="")
+    print("".join(f"{line}\n" for line in step_lines(arms, decided)), end="")
     compare = f"{COMMAND} compare {a.job_id} {b.job_id}"
     doubts = [doubt for arm in arms for doubt in arm.doubts]
     repeat = again(lesson, site)
     traced = lesson.ends == "completed"
-    for line in what_to_do(decided, doubts, repeat, compare) if traced else try_again(decided, repeat):
+    needed = lessons.needed_pairs(decided, arms)
+    for line in what_to_do(decided, doubts, (repeat, compare), needed) if traced else try_again(decided, repeat):
         print(line)
     print(f"\n{lessons.because(lesson, *arms)}")
 
@@ -65,13 +66,13 @@ def arm_of(run: Run, lesson: Lesson) -> LessonArm:
     return LessonArm(run.job_id, found, on_gpu, len(s.hosts) > 1, doubts, steps_ns=steps_ns)
 
 
-def _together(lesson_arms: Sequence[LessonArm]) -> LessonArm:
-    *others, last = lesson_arms
-    shared = [name for name in last.metrics if all(name in run.metrics for run in others)]
-    return last._replace(
+def together(lesson_arms: Sequence[LessonArm]) -> LessonArm:
+    """Several runs of one arm as one, with the means of their metrics."""
+    return lesson_arms[-1]._replace(
         name=" and ".join(run.name for run in lesson_arms),
-        metrics={name: fmean(run.metrics[name] for run in lesson_arms) for name in shared},
+        metrics=lessons.mean_metrics([run.metrics for run in lesson_arms]),
         doubts=[doubt for run in lesson_arms for doubt in run.doubts],
+        runs=[run.metrics for run in lesson_arms],
         steps_ns=[steps for run in lesson_arms for steps in run.steps_ns],
     )
 
@@ -104,31 +105,42 @@ def answer_lines(one: RelationResult) -> list[str]:
     return lines if one.outcome is RelationOutcome.HOLDS else [*lines, f"    {one.outcome.value}: {one.why}"]
 
 
-def step_lines(arms: tuple[LessonArm, LessonArm]) -> list[str]:
-    """The step time of both arms with its verdict, as `compare` and `check` show it."""
+def step_lines(arms: tuple[LessonArm, LessonArm], decided: Sequence[RelationResult]) -> list[str]:
+    """The step time of both arms with its verdict, as `compare` and `check` show it, if the lesson compares times that
+    this machine can show."""
     from harness.report.compare.verdicts import verdict_table
     from harness.report.tables.table import table
 
     step = lessons.step_time(*arms)
-    if step is None:
+    timed = [one for one in decided if one.relation.depends_on_load]
+    if step is None or all(one.outcome is RelationOutcome.NOT_COMPARABLE for one in timed):
         return []
     shown = verdict_table([("step time", step)], ("a", "b"))
-    return ["", *table(shown.head, shown.rows)]
+    doubtful = ", doubtful" * any(arm.doubts for arm in arms)
+    return ["", *table(shown.head, [(*cells, f"{verdict}{doubtful}") for *cells, verdict in shown.rows])]
 
 
-def what_to_do(decided: list[RelationResult], doubts: list[dict[str, str]], repeat: str, compare: str) -> list[str]:
-    """The doubts about the recordings; after a relation that failed or is not known the command to try next."""
+def what_to_do(
+    decided: list[RelationResult], doubts: list[dict[str, str]], commands: tuple[str, str], needed: int | None
+) -> list[str]:
+    """The doubts about the recordings; after a relation that failed or is not known the command to try next, as long as
+    it can tell more. commands: that measures again, that compares the runs. needed: pairs that would tell."""
     failed = [one.relation for one in decided if one.outcome is RelationOutcome.FAILS]
+    unknown = [one.why for one in decided if one.outcome is RelationOutcome.UNKNOWN]
     found = [f"    {doubt['run']}: {doubt['what']} ({doubt['evidence']})" for doubt in doubts]
-    lines = ["", "Problems of these recordings:", *found] if found else [""] if failed else []
-    if not failed and any(one.outcome is RelationOutcome.UNKNOWN for one in decided):
-        lines += ["", "Measure both once more; the answer then takes both pairs:", f"    {repeat}"]
-    if any(relation.depends_on_load for relation in failed):
-        quiet = "Times depend on other programs on the machine. Repeat both runs when it is quiet:"
-        lines += [quiet, f"    {repeat}"]
-    if not all(relation.depends_on_load for relation in failed):
-        alike = "Counts and bytes do not depend on the load. Compare the other settings of both runs:"
-        lines += [alike, f"    {compare}"]
+    lines = ["", "Problems of these recordings:", *found] if found else []
+    again, compare = (f"    {command}" for command in commands)
+    if TOO_FEW_STEPS in unknown:
+        lines += ["", f"A run needs more steps to tell: launch both with --active-steps {FEWEST_STEPS} or more."]
+    elif unknown and needed is not None:
+        lines += ["", f"About {needed} pairs of runs would tell. This makes one more; the answer takes all:", again]
+    elif doubts and (unknown or any(relation.depends_on_load for relation in failed)):
+        quiet = "Times depend on other programs on the machine. Repeat both runs when it is quiet"
+        lines += ["", f"{quiet}; the answer then takes quiet pairs only:", again]
+    elif unknown:
+        lines += ["", f"Even {MOST_PAIRS} pairs like these would not tell: the two differ by less than such runs do."]
+    if failed and not (doubts and all(relation.depends_on_load for relation in failed)):
+        lines += ["", "Compare what else differs between the two runs:", compare]
     return lines
 
 
@@ -166,7 +178,7 @@ def _answer_stored(lesson: Lesson, reference: Reference, pair: tuple[StoredArm, 
     print()
     for one in decided:
         print("\n".join(answer_lines(one)))
-    print("".join(f"{line}\n" for line in step_lines(arms)), end="")
+    print("".join(f"{line}\n" for line in step_lines(arms, decided)), end="")
     for doubt in (doubt for arm in arms for doubt in arm.doubts):
         print(f"  recording of {doubt['run']}: {doubt['what']}")
     print(f"\n{lessons.because(lesson, *arms)}")
