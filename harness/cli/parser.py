@@ -83,7 +83,7 @@ class DeclaredParameter(NamedTuple):
 
     names: its spellings; of an argument, the one name that pages and messages give it.
     takes: what stands for its value on pages, as `N`; empty: a switch, which takes none.
-    repeats: every value counts, not only the last; of a switch: how often it is given.
+    repeats: every value counts, not only the last.
     alone: its value, if none follows.
     off: the spellings of a switch that switch it off.
     kind: `str`, `Path`, `int`, `float`, or a `Literal` of all allowed words.
@@ -198,16 +198,16 @@ def _of_annotation(parameter: inspect.Parameter) -> DeclaredParameter:
     inner = get_args(kind) if get_origin(kind) in (list, tuple) else (kind,)
     repeats, required = get_origin(kind) is list, parameter.default is inspect.Parameter.empty
     text = info.help or ""
-    if not required and parameter.default is not None and kind is not bool and not getattr(info, "count", False):
+    if not required and parameter.default is not None and kind is not bool:
         text += f" [{parameter.default}]"
     if not isinstance(info, OptionInfo):
         return DeclaredParameter((info.metavar,), info.metavar, text, repeats, kind=inner[0], required=required)
     # Typer keeps the first of the spellings as the default of an annotated option.
     spelled = [word for word in (str(info.default), *(info.param_decls or ())) if word.startswith("-")]
     names = tuple("/".join(spelled or [f"--{parameter.name.replace('_', '-')}"]).split("/"))
-    if kind is bool or info.count:
+    if kind is bool:
         off = tuple(name for name in names[1:] if name.startswith("--no-"))
-        return DeclaredParameter(names, "", text, repeats=info.count, off=off)
+        return DeclaredParameter(names, "", text, off=off)
     takes = info.metavar or ("|".join(get_args(kind)) if get_origin(kind) is Literal else _TAKES.get(inner[0], "NAME"))
     alone = next((each.word for each in others if isinstance(each, Alone)), None)
     words = len(inner) if get_origin(kind) is tuple else 1
@@ -302,9 +302,9 @@ def _switch(line: CommandLine, parameter: DeclaredParameter, name: str, value: s
     before, now = line.given.get(key), name not in parameter.off
     if value is not None:
         line.complaints.append(f"{name} takes no value: leave out ={printable(value)}")
-    if before not in (None, now) and not parameter.repeats:
+    if before not in (None, now):
         line.complaints.append(f"{' and '.join(parameter.names)} exclude each other: drop one")
-    line.given[key] = (before or 0) + 1 if parameter.repeats else now
+    line.given[key] = now
 
 
 def _take(line: CommandLine, parameter: DeclaredParameter, words: Sequence[str]) -> None:

@@ -28,7 +28,6 @@ def command(
     between: Annotated[tuple[str, str] | None, typer.Option(metavar="A B", help="two")] = None,
     window: Annotated[Literal["steps", "gpu"], typer.Option(help="which time")] = "steps",
     start: Annotated[bool | None, typer.Option("--run/--no-run", help="start it")] = None,
-    hint: Annotated[int, typer.Option("--hint", count=True, help="a hint")] = 0,
     sort: Annotated[bool, typer.Option("-s", "--sort", help="sorted")] = False,
     force: Annotated[bool, typer.Option("-f", help="anyway")] = False,
 ) -> int:
@@ -64,7 +63,6 @@ def given(*words: str) -> dict[str, Any]:
         (["--window", "gpu"], {"window": "gpu"}),
         (["--run"], {"start": True}),
         (["--no-run", "--no-run"], {"start": False}),
-        (["--hint", "--hint"], {"hint": 2}),
         (["-sf"], {"sort": True, "force": True}),
         (["--", "-s", "--", "-x"], {"paths": [Path("a"), Path("-s"), Path("--"), Path("-x")]}),
         (["-"], {"paths": [Path("a"), Path("-")]}),

@@ -13,7 +13,7 @@ import yaml
 
 from harness.analysis.metric_values import MEMORY_OF_PLAN, Metrics
 from harness.analysis.metrics import COLLECTIVES, KEPT, METRICS
-from harness.cli.study.lesson import LessonAtSite, _next, _paired
+from harness.cli.study.lesson import LessonAtSite, _paired
 from harness.common.errors import RequestError
 from harness.common.paths import ROOT
 from harness.experiment.exercises import DDP, DeepSpeed, Experiment, Megatron
@@ -169,10 +169,6 @@ def test_a_run_that_left_no_trace_is_not_half_a_pair(runs: Path) -> None:
     assert found == [there, None]
 
 
-def test_one_more_hint_is_offered_until_the_last_one_is_shown() -> None:
-    assert [_next(2, given) for given in range(3)] == ["--hint · --answer", "--hint --hint · --answer", "--answer"]
-
-
 def test_where_a_node_has_other_gpus_the_lesson_asks_for_those_it_was_made_for() -> None:
     of_slide = DeepSpeed(nodes=2, mixed_precision=True, gradient_accumulation_steps=16, micro_batch_size=8)
     asked = [_paired(load_lesson("2c"), [], load_site(site))[0].b for site in ("leonardo", "aws-p5")]
@@ -279,13 +275,11 @@ def test_a_lesson_for_gpus_is_refused_on_cpus_before_anything_else(runs: Path, f
 def test_the_question_of_a_lesson_for_gpus_can_be_read_on_cpus_and_every_next_command_works(
     runs: Path, name: str, say: Say
 ) -> None:
-    words, hints = ["lesson", name, "--no-run"], load_lesson(name).hints
-    for _ in hints:
-        said = say(*words)
-        assert "This lesson needs GPUs, and site local runs on CPUs: choose another --site." in said.out
-        (following,) = re.findall(r"^next: bash slurm\.sh (.*)$", said.out, re.M)
-        words = following.split()
-    assert "next: " not in say(*words).out, "the last hint"
+    said = say("lesson", name, "--no-run").out
+    assert "This lesson needs GPUs, and site local runs on CPUs: choose another --site." in said
+    (following,) = re.findall(r"^next: bash slurm\.sh (.*)$", said, re.M)
+    hints = say(*following.split()).out
+    assert hints.count("\nhint ") == len(load_lesson(name).hints) and "next: " not in hints
 
 
 def test_the_list_says_which_lessons_need_gpus(runs: Path, say: Say) -> None:
@@ -307,22 +301,6 @@ def test_each_command_that_a_lesson_prints_is_accepted_or_marked_as_needing_gpus
     assert (len(codes), tells and "--fault" in said) == (0 if tells else 2, False)
     assert marked == (site == "local" and name in GPU_LESSONS)
     assert (2 in codes) if marked else not any(codes)
-
-
-@pytest.mark.parametrize(
-    ("name", "site", "warning"),
-    [
-        ("3a", "jureca", "51.6 GB per GPU does not fit into 42.9 GB"),
-        ("1m", "lumi", "--nic-metrics needs nsys"),
-        ("3a", "leonardo", ""),
-    ],
-)
-def test_the_question_warns_of_what_a_sites_launch_would_and_is_whole(
-    runs: Path, name: str, site: str, warning: str, say: Say
-) -> None:
-    said = say("lesson", name, "--site", site, "--no-run").out
-    assert (warning in said) and ("     warning: " in said) == bool(warning)
-    assert "look at" in said and "next: bash slurm.sh lesson" in said
 
 
 def test_at_a_site_with_defaults_a_lesson_is_what_its_commands_ask_for() -> None:

@@ -26,7 +26,7 @@ from harness.study import lessons
 EXAMPLES = [
     ("lesson", "all lessons"),
     ("lesson 1a", "the question of lesson 1a; makes its two runs"),
-    ("lesson 1a --hint", "the first hint; --hint --hint: also the second"),
+    ("lesson 1a --hint", "the question and its hints"),
     ("lesson 1a --answer", "the answer, from your two runs"),
     ("lesson mystery -e 1", "a training with a hidden cause (help lesson mystery)"),
 ]
@@ -70,7 +70,7 @@ def page(words: list[str]) -> str:
 def command(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="the lesson, e.g. 1a; default: list all")] = None,
     *,
-    hint: Annotated[int, typer.Option("--hint", count=True, help="print a hint; give it twice for two hints")] = 0,
+    hint: Annotated[bool, typer.Option("--hint", help="print the hints")] = False,
     answer: Annotated[bool, typer.Option("--answer", help="print the answer, computed from your two runs")] = False,
     run: Annotated[
         bool | None,
@@ -112,8 +112,8 @@ def command(
         raise TrainingMissing  # before the question: slurm.sh installs the packages and starts the lesson again
     if not (answer or as_json):
         _question(asked, found)
-        for number, text in enumerate(hints[:hint], 1):
-            print(f"hint {number} of {len(hints)}: {text}")
+        for number, text in enumerate(hints, 1):
+            print(f"hint {number}: {text}\n" * hint, end="")
     made = [each for each in found if each is not None]
     if again:
         found = lessons.LessonRuns(None, None)
@@ -124,11 +124,11 @@ def command(
         return _answer(asked, found, as_json)
     if as_json:
         commands = {"command_a": asked.command(pair.a), "command_b": asked.command(pair.b)}
-        texts = {"question": lesson_here.question, **commands, "hints": hints[:hint]}
+        texts = {"question": lesson_here.question, **commands, "hints": hints if hint else []}
         print(json.dumps(_row(chosen, found) | texts, indent=1))
     else:
-        then = "--run" if missing else _next(len(hints), hint)
-        then = _next_hint(len(hints), hint) if lacks_gpus else then
+        words = ["--run"] if missing and not lacks_gpus else ["--hint"] * (not hint) + ["--answer"] * (not lacks_gpus)
+        then = " · ".join(words)
         print(f"\nnext: {lessons.lesson_command(chosen.name, site)} {then}" * bool(then))
     return 0
 
@@ -143,15 +143,6 @@ def _needs_gpus(lesson: lessons.Lesson, here: Site) -> str:
         f"lesson {lesson.name} needs GPUs, and site {here.name} runs on CPUs: use a --site with GPUs "
         f"({read} --no-run shows the question, {read} --reference NAME answers from stored runs on GPUs)"
     )
-
-
-def _next(hints: int, given: int) -> str:
-    more = _next_hint(hints, given)
-    return f"{more} · --answer" if more else "--answer"
-
-
-def _next_hint(hints: int, given: int) -> str:
-    return " ".join(["--hint"] * (given + 1)) if given < hints else ""
 
 
 def _paired(lesson: lessons.Lesson, runs: list[Run], here: Site) -> tuple[lessons.ExperimentPair, lessons.LessonRuns]:
@@ -221,22 +212,9 @@ def _question(lesson_at_site: LessonAtSite, lesson_runs: lessons.LessonRuns) -> 
         state = f"run {run.job_id}" if run else "not run yet"
         command = f": {lesson_at_site.command(experiment)}" * (not lesson_at_site.lesson.command_tells)
         print(f"  {arm} ({state}){command}")
-        for warning in _warnings(experiment, lesson_at_site.site) if run is None else []:
-            print(f"     warning: {warning}")
     print("\nlook at")
     for tool, what in lesson.look_at.items():
         print(f"  {'report --full' if tool == 'report' else tool}: {what}")
-
-
-def _warnings(experiment: Experiment, site: Site) -> list[str]:
-    """What a launch at a site would warn of, or why it would be refused there."""
-    from harness.launch.submit import prepare
-    from harness.plan.plan import plan_of
-
-    try:
-        return [] if runs_on_cpu(site) else plan_of(prepare(experiment, site)).warnings
-    except RequestError as error:
-        return str(error).splitlines()
 
 
 def _may_start(lesson_at_site: LessonAtSite, lesson_runs: lessons.LessonRuns, made: list[Run], yes: bool) -> bool:
