@@ -180,8 +180,10 @@ BUSY = Quality(
 
 def test_a_doubtful_recording_is_not_judged(run: Run, launched: Launched, say: Say) -> None:
     stored(run, *CHANGES, quality=BUSY)
+    told = say("whatif", "local-1", "--json").json["doubts"]
+    assert told[0] == "These numbers are doubtful: others used the cores while this was measured."
     said = say("whatif", "local-1", "--verify")
-    assert (said.code, launched) == (3, [])
+    assert (said.code, launched) == (3, []) and told[0] in said.words
     assert "--verify cannot tell: this run has a recording that is doubtful (others used" in said.words
     doubtful = stepping(70).model_copy(update={"quality": BUSY})
     found = verify(job(replayed=replay()), what_if("a"), [stepping(90)], [doubtful])

@@ -81,6 +81,7 @@ def _jobs(paths: list[str]) -> list[Summary]:
 
 def _lines(s: Summary) -> Iterator[str]:
     """The table, with each change's command below its row."""
+    from harness.explain.answer import doubts
     from harness.explain.findings import has_marked_steps, what_is_not_charged, why_no_answer
     from harness.report.first_screen import place_of
     from harness.report.tables.replay import LEAST_GAIN, WHAT_IFS
@@ -95,7 +96,7 @@ def _lines(s: Summary) -> Iterator[str]:
     whole = "A step takes" if has_marked_steps(s) else "No steps are marked, so all that was recorded is one:"
     again = f"the replay without a change gives {duration(replay.replayed_ns)}, {percent(replay.error)} off"
     yield from screen.wrapped(f"{whole} {duration(replay.step_ns)}{mean}; {again}.", "  ")
-    yield from screen.wrapped(what_is_not_charged(s) or "")
+    yield from screen.wrapped(" ".join([*doubts(s), what_is_not_charged(s) or ""]).strip(), "  ")
     yield ""
     rows = WHAT_IFS.rows(s)
     if not rows:
@@ -119,13 +120,14 @@ def _table(s: Summary, rows: Any, screen: TableScreen) -> Iterator[str]:
 
 
 def _as_data(s: Summary) -> dict[str, Any]:
+    from harness.explain.answer import doubts
     from harness.explain.findings import why_no_answer
     from harness.report.first_screen import place_of
     from harness.report.tables.replay import all_changes
 
     told = {} if s.replay is None else s.replay.model_dump()
     changes = [row.what_if.model_dump() | {"command": row.command} for row in all_changes(s)]
-    return {"of": place_of(s), "no_answer": why_no_answer(s), **told, "what_ifs": changes}
+    return {"of": place_of(s), "no_answer": why_no_answer(s), "doubts": doubts(s), **told, "what_ifs": changes}
 
 
 def _verified(token: str, s: Summary, most: int, times: int, *, yes: bool, quiet: bool) -> list[dict[str, Any]]:
