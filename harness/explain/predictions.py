@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import mean
 from typing import NamedTuple
 
 from harness.analysis.summary import RecordingVerdict, Replay, Summary, WhatIf
@@ -59,24 +58,28 @@ def trials(s: Summary, most: int) -> list[Trial]:
     return found[:most]
 
 
-def verify(s: Summary, what_if: WhatIf, unchanged: Sequence[Summary], changed: Sequence[Summary]) -> VerifiedPrediction:
-    """The prediction scaled to the unchanged runs, beside the changed ones' step for the same work; means of the runs.
+def verify(s: Summary, what_if: WhatIf, unchanged: Summary, changed: Summary) -> VerifiedPrediction:
+    """The prediction scaled to the unchanged run, beside the changed one's step for the same work.
 
     Where the change leaves the model's operators as they are, what they take in both tells how far the machine was
     slower in one of them, and the prediction is scaled by that, too.
 
     Raises WorkError: a run has no steps that could be replayed.
     """
-    replay, now, then = _replay(s), _mean(unchanged), _mean(changed)
+    replay, now, then = map(_replay, (s, unchanged, changed))
     slower = 1.0
-    if what_if.same_work and now.work_ns and then.work_ns:
-        slower = then.work_ns / what_if.per / now.work_ns
+    if what_if.same_work and now.model_work_ns and then.model_work_ns:
+        slower = then.model_work_ns / what_if.per / now.model_work_ns
     scale = slower * now.step_ns / replay.step_ns
     low, high = (None if end is None else scale * end for end in (what_if.low_ns, what_if.high_ns))
     predicted = Arm("the prediction", samples([scale * what_if.step_ns]), predicted=(low, high))
-    step = compare_arms("step_ns", predicted, Arm("the runs with the change", samples([then.step_ns / what_if.per])))
-    runs = [("the run that predicts", s), *_named("without", unchanged), *_named("with", changed)]
-    doubt = doubt_of(runs)
+    step = compare_arms("step_ns", predicted, Arm("the run with the change", samples([then.step_ns / what_if.per])))
+    named = (
+        ("the run that predicts", s),
+        ("the run without the change", unchanged),
+        ("the run with the change", changed),
+    )
+    doubt = doubt_of(named)
     return VerifiedPrediction(
         unchanged_ns=now.step_ns,
         slower=slower,
@@ -93,23 +96,6 @@ def doubt_of(named_runs: Sequence[tuple[str, Summary]]) -> str | None:
             worst = next((f" ({p.what})" for p in s.quality.problems if p.severity is verdict), "")
             return f"{who} has a recording that is {verdict.value}{worst}"
     return None
-
-
-def _named(meaning: str, summaries: Sequence[Summary]) -> list[tuple[str, Summary]]:
-    return [(f"a run {meaning} the change", s) for s in summaries]
-
-
-class _Runs(NamedTuple):
-    """Means of runs, nanoseconds per step. work_ns: of the model's operators, None if a run does not know it."""
-
-    step_ns: float
-    work_ns: float | None
-
-
-def _mean(summaries: Sequence[Summary]) -> _Runs:
-    replays = [_replay(s) for s in summaries]
-    work = [found.model_work_ns for found in replays if found.model_work_ns]
-    return _Runs(mean(found.step_ns for found in replays), mean(work) if len(work) == len(summaries) else None)
 
 
 def _replay(s: Summary) -> Replay:

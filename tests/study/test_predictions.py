@@ -114,7 +114,7 @@ FEWER = what_if("one-bucket", low_ns=None, at_most=True)
 def test_the_prediction_is_scaled_to_the_unchanged_run_and_held_against_its_interval(
     change: WhatIf, now_ms: float, then_ms: float, held: bool | None
 ) -> None:
-    found = verify(job(replayed=replay()), change, [stepping(now_ms)], [stepping(then_ms)])
+    found = verify(job(replayed=replay()), change, stepping(now_ms), stepping(then_ms))
     assert found.held is held
     assert found.step.b.value == then_ms * MS / (change.per or 1)
     ends = (change.step_ns, change.low_ns, change.high_ns)
@@ -124,7 +124,7 @@ def test_the_prediction_is_scaled_to_the_unchanged_run_and_held_against_its_inte
 
 def test_a_step_that_is_not_known_is_an_error() -> None:
     with pytest.raises(WorkError, match="its step time is not known"):
-        verify(job(replayed=replay()), what_if("gas-x2"), [stepping(90)], [Summary()])
+        verify(job(replayed=replay()), what_if("gas-x2"), stepping(90), Summary())
 
 
 @pytest.mark.parametrize(("same", "expected"), [(True, 70 * 1.2), (False, 70)])
@@ -134,7 +134,7 @@ def test_the_prediction_is_scaled_by_what_the_same_operators_took(same: bool, ex
         assert run.replay is not None
         run.replay = run.replay.model_copy(update={"model_work_ns": ms * MS})
     twice = what_if("micro-batches-x2", per=2, same_work=same)
-    found = verify(job(replayed=replay()), twice, [now], [then])
+    found = verify(job(replayed=replay()), twice, now, then)
     assert found.step.a.value == pytest.approx(expected * MS)
     assert found.step.b.value == 84 * MS and found.slower == pytest.approx(1.2 if same else 1)
 
@@ -186,8 +186,8 @@ def test_a_doubtful_recording_is_not_judged(run: Run, launched: Launched, say: S
     assert (said.code, launched) == (3, []) and told[0] in said.words
     assert "--verify cannot tell: this run has a recording that is doubtful (others used" in said.words
     doubtful = stepping(70).model_copy(update={"quality": BUSY})
-    found = verify(job(replayed=replay()), what_if("a"), [stepping(90)], [doubtful])
-    assert found.held is None and found.step.why.startswith("a run with the change has a")
+    found = verify(job(replayed=replay()), what_if("a"), stepping(90), doubtful)
+    assert found.held is None and found.step.why.startswith("the run with the change has a")
 
 
 def test_an_interval_that_did_not_hold_is_a_measurement(run: Run, launched: Launched, say: Say) -> None:
@@ -196,17 +196,6 @@ def test_an_interval_that_did_not_hold_is_a_measurement(run: Run, launched: Laun
     assert row.endswith("44.4 ms   77.0 ms  +73.4 % ± 4.3 %    worse")
     outside = "the step is 31.5 ms outside of it. This is a measurement of how accurate such a prediction is"
     assert judgement.endswith(outside)
-
-
-def test_several_runs_are_made_in_turn_and_their_means_compared(run: Run, launched: Launched, say: Say) -> None:
-    said = say("whatif", "local-1", "--verify", "--times", "2")
-    assert [bool(getattr(asked, "faults", ())) for asked, _ in launched] == [True, False, True, False]
-    assert said.out.splitlines()[-5:-3] == [
-        "  unchanged, mean of local-2, local-4: 100 ms a step",
-        "  measured: mean of local-3, local-5",
-    ]
-    two = verify(job(replayed=replay()), what_if("gas-x2"), [stepping(90), stepping(110)], [stepping(50)] * 2)
-    assert two.unchanged_ns == 100 * MS
 
 
 def test_verified_numbers_are_in_the_json(run: Run, launched: Launched, say: Say) -> None:

@@ -129,7 +129,6 @@ OTHERS: list[tuple[list[str], str]] = [
     (["whatif", "local-91", "local-91", "--verify"], "--verify makes runs of one run: give one, not 2"),
     (["whatif", "local-91", "--verify", "0"], "--verify: got '0', takes a whole number ≥ 1"),
     (["whatif", "local-99"], "there is no run 'local-99'"),
-    (["whatif", "local-91", "--times", "3"], "--times 3 is how often --verify makes its runs: add --verify"),
     (["-e", "2", "--plan", "--nodse", "2"], "did you mean --nodes"),
     (["-e", "2", "--plan", "--dry-run"], "--plan and --dry-run exclude each other"),
 ]

@@ -37,9 +37,6 @@ def whatif(
         typer.Option(metavar="[N]", min=1, max=MOST_RUNS, help="run the first N, each after an unchanged run [1]"),
         Alone("1"),
     ] = None,
-    times: Annotated[
-        int, typer.Option(metavar="K", min=1, max=MOST_RUNS, help="--verify makes both K times, and compares the means")
-    ] = 1,
     yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> int:
@@ -48,15 +45,13 @@ def whatif(
 
     if verify and len(paths) > 1:
         raise RequestError(f"--verify makes runs of one run: give one, not {len(paths)}")
-    if times > 1 and not verify:
-        raise RequestError(f"--times {times} is how often --verify makes its runs: add --verify, or drop it")
     if yes and not verify:
         raise RequestError("--yes answers what --verify may ask: add --verify, or drop it")
     summaries = _jobs(paths)
     answered = all(why_no_answer(s) is None for s in summaries)
     if not as_json:
         print("\n\n".join("\n".join(_lines(s)) for s in summaries), flush=True)
-    verified = _verified(paths[0], summaries[0], verify, times, yes=yes, quiet=as_json) if verify and answered else []
+    verified = _verified(paths[0], summaries[0], verify, yes=yes, quiet=as_json) if verify and answered else []
     if as_json:
         rows = [_as_data(s) for s in summaries]
         if verify:
@@ -130,8 +125,8 @@ def _as_data(s: Summary) -> dict[str, Any]:
     return {"of": place_of(s), "no_answer": why_no_answer(s), "doubts": doubts(s), **told, "what_ifs": changes}
 
 
-def _verified(token: str, s: Summary, most: int, times: int, *, yes: bool, quiet: bool) -> list[dict[str, Any]]:
-    """Verify so many changes, with so many runs of each."""
+def _verified(token: str, s: Summary, most: int, *, yes: bool, quiet: bool) -> list[dict[str, Any]]:
+    """Verify so many changes."""
     from harness.cli.read.whatif_verify import lines_of, make_runs, may_make, row_of, run_of
     from harness.explain.predictions import doubt_of, trials
 
@@ -143,7 +138,7 @@ def _verified(token: str, s: Summary, most: int, times: int, *, yes: bool, quiet
     if not may_make(run, planned, yes):
         return rows
     for trial in planned:
-        made = make_runs(run.record, trial, times, quiet)
+        made = make_runs(run.record, trial, quiet)
         rows.append(row_of(s, trial, made))
         if not quiet:
             print("\n".join(lines_of(s, trial, made)), flush=True)

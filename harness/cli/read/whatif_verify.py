@@ -1,4 +1,4 @@
-"""`slurm.sh whatif --verify`: makes the runs of a what-if, without and with it in turn, and prints what came of it."""
+"""`slurm.sh whatif --verify`: makes the runs of a what-if, without and with it, and prints what came of it."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _NOTICEABLE = 0.02
 
 
 class WhatIfRuns(NamedTuple):
-    """The runs as it was, made again, and the runs with the change."""
+    """The run as it was, made again, and the run with the change."""
 
-    unchanged: list[Run]
-    changed: list[Run]
+    unchanged: Run
+    changed: Run
 
 
 def run_of(token: str) -> Run:
@@ -47,14 +47,11 @@ def may_make(run: Run, planned: Sequence[Trial], yes: bool) -> bool:
     return may_launch(source, experiments, run.record.site, yes=yes)
 
 
-def make_runs(record: RunRecord, trial: Trial, times: int, quiet: bool) -> WhatIfRuns:
-    """Start each so many times in turn, and wait for their ends. Raises WorkError: a run did not complete."""
-    made = WhatIfRuns([], [])
-    for _ in range(times):
-        made.unchanged.append(_made(record.experiment, record.site, again(record), quiet))
-        changed = _with_secrets(record, trial)
-        made.changed.append(_made(changed, record.site, [PROGRAM, *typed_words(trial.command)], quiet))
-    return made
+def make_runs(record: RunRecord, trial: Trial, quiet: bool) -> WhatIfRuns:
+    """Start one after the other, and wait for their ends. Raises WorkError: a run did not complete."""
+    unchanged = _made(record.experiment, record.site, again(record), quiet)
+    typed = [PROGRAM, *typed_words(trial.command)]
+    return WhatIfRuns(unchanged, _made(_with_secrets(record, trial), record.site, typed, quiet))
 
 
 def _with_secrets(record: RunRecord, trial: Trial) -> Experiment:
@@ -72,24 +69,19 @@ def _made(experiment: Experiment, site: Site, command: list[str], quiet: bool) -
 
 
 def _outcome(s: Summary, trial: Trial, made: WhatIfRuns) -> VerifiedPrediction:
-    unchanged, changed = ([load_summary(str(run.path))[1] for run in runs] for runs in made)
-    return verify(s, trial.what_if, unchanged, changed)
-
-
-def _names(runs: list[Run]) -> str:
-    return f"mean of {', '.join(run.job_id for run in runs)}" if len(runs) > 1 else runs[0].job_id
+    return verify(s, trial.what_if, *(load_summary(str(run.path))[1] for run in made))
 
 
 def lines_of(s: Summary, trial: Trial, made: WhatIfRuns) -> Iterator[str]:
     """The prediction, its interval, and the measured step, in words."""
     found = _outcome(s, trial, made)
     yield f"\nverified: {trial.what_if.meaning}"
-    yield f"  unchanged, {_names(made.unchanged)}: {duration(found.unchanged_ns)} a step"
+    yield f"  unchanged, {made.unchanged.job_id}: {duration(found.unchanged_ns)} a step"
     per = trial.what_if.per
     if abs(found.slower - 1) > _NOTICEABLE:
         yield f"  the same operators take {takes(found.slower)} with the change: counted in"
     share = f", 1/{per} of its step, which does {per} times the work" if per > 1 else ""
-    yield f"  measured: {_names(made.changed)}{share}"
+    yield f"  measured: {made.changed.job_id}{share}"
     shown = verdict_table([(trial.what_if.name, found.step)], ("predicted", "measured"))
     yield from table(shown.head, shown.rows)
     yield f"  {_judgement(found)}"
@@ -112,7 +104,7 @@ def _judgement(verified_prediction: VerifiedPrediction) -> str:
 def row_of(s: Summary, trial: Trial, made: WhatIfRuns) -> dict[str, Any]:
     """The same as JSON has it."""
     found = _outcome(s, trial, made)
-    runs = {f"{which}_runs": [run.job_id for run in of] for which, of in made._asdict().items()}
+    runs = {f"{which}_runs": [run.job_id] for which, run in made._asdict().items()}
     step = {"step_time": found.step.model_dump(mode="json"), "held": found.held, "error": found.error}
     verified = {"unchanged_ns": found.unchanged_ns, "slower": found.slower, "doubt": found.doubt}
     return {"name": trial.what_if.name, "command": trial.command, **runs, **verified, **step}
