@@ -71,7 +71,7 @@ CHECK: list[tuple[list[str], str]] = [
     ([*REV.split(), "-e 1"], "--rev takes a training of your own"),
     ([*REV.split(), "run -- 'x"], "is no command line"),
     ([*REV.split(), "run -g 1 -- '{}/train.py'"], "is a file of your working tree, the same for each revision: give i"),
-    ([*REV.split(), LAUNCH, "--junit", "no/x.xml"], "--junit no/x.xml: there is no folder no"),
+    ([*REV.split(), LAUNCH, "--markdown", "no/x.md"], "--markdown no/x.md: there is no folder no"),
     ([*REV.split(), LAUNCH, "--markdown", "."], "--markdown .: is a folder"),
 ]
 MYSTERY: list[tuple[list[str], str]] = [

@@ -56,8 +56,8 @@ def test_what_cannot_be_told_is_a_warning_and_no_failure(tmp_path: Path, code: i
     assert ("::warning::" in done.stdout) == (code == 3)
 
 
-def test_gitlab_keeps_the_markdown_and_the_junit_file() -> None:
-    assert JOB["artifacts"] == {"when": "always", "paths": ["check.md"], "reports": {"junit": "check.xml"}}
+def test_gitlab_keeps_the_markdown() -> None:
+    assert JOB["artifacts"] == {"when": "always", "paths": ["check.md"]}
 
 
 def test_both_ask_the_same_of_check() -> None:

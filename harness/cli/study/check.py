@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from textwrap import wrap
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import typer
 
@@ -26,7 +26,7 @@ from harness.report.compare.verdicts import metric_words, verdict_table
 from harness.report.tables.table import WIDTH, TableScreen, setting, table
 from harness.run import naming_flag, write_atomically
 from harness.study.check import series
-from harness.study.check.result import Checked, CheckedArm, Question, as_junit, as_markdown, check_arms
+from harness.study.check.result import Checked, CheckedArm, Question, as_markdown, check_arms
 from harness.study.series.cost import making
 
 USUAL_SHARE = f"{100 * SAME_SHARE:g}%"
@@ -76,25 +76,11 @@ def _with_program(word: str) -> str:
     return f"{PROGRAM} {launch}" if not is_plain(launch) or launch.startswith(f"{RUN} ") else word
 
 
-class Documents(NamedTuple):
-    """The files that get the result, too."""
-
-    markdown: str | None
-    junit: str | None
-
-    def refuse_wrong(self) -> None:
-        """Raises RequestError: a file cannot be there. Asked before anything runs."""
-        for flag, name in zip(("--markdown", "--junit"), self, strict=True):
-            if name is not None and (not expanded(name).parent.is_dir() or expanded(name).is_dir()):
-                what = "is a folder" if expanded(name).is_dir() else f"there is no folder {expanded(name).parent}"
-                raise RequestError(f"{flag} {name}: {what}: give the name of a file")
-
-    def write(self, checked: Checked, lines: Sequence[str]) -> None:
-        pairs = (("--markdown", self.markdown, as_markdown), ("--junit", self.junit, as_junit))
-        for flag, name, text in pairs:
-            if name is not None:
-                with naming_flag(flag):
-                    write_atomically(Path(expanded(name)), text(checked, lines))
+def _refuse_wrong(markdown: Path) -> None:
+    """Raises RequestError: a file cannot be there. Asked before anything runs."""
+    if not markdown.parent.is_dir() or markdown.is_dir():
+        what = "is a folder" if markdown.is_dir() else f"there is no folder {markdown.parent}"
+        raise RequestError(f"--markdown {markdown}: {what}: give the name of a file")
 
 
 def command(
@@ -118,21 +104,22 @@ def command(
         str | None, typer.Option(metavar="SERIES", help="make only the missing runs of this check; for launches")
     ] = None,
     markdown: Annotated[str | None, typer.Option(metavar="FILE", help="also write the result as Markdown")] = None,
-    junit: Annotated[str | None, typer.Option(metavar="FILE", help="also write the result as JUnit XML")] = None,
     as_json: JsonOption = False,
 ) -> int:
     """Whether B is slower than A, from several runs of each. If the runs differ too much, it cannot tell and prints
     the command that would."""
     a, b = (word if word is None else _with_program(word) for word in (a, b))
     question = Question(_share(fail_above), metric)
-    documents = Documents(markdown, junit)
-    documents.refuse_wrong()
+    if markdown is not None:
+        _refuse_wrong(expanded(markdown))
     given = (("--fail-above", fail_above * (fail_above != USUAL_SHARE)), ("--metric", metric))
     options = [word for flag, value in given if value for word in (flag, value)]
     asked = CheckRequest(question, runs, resume, options)
     checked = _of_two(a, b, asked) if rev is None else _of_revisions(rev, _one_launch(a, b), asked)
     lines = list(lines_of(checked, columns(WIDTH)))
-    documents.write(checked, lines)
+    if markdown is not None:
+        with naming_flag("--markdown"):
+            write_atomically(expanded(markdown), as_markdown(checked, lines))
     print(checked.model_dump_json(indent=1) if as_json else "\n".join(lines))
     return checked.verdict.exit_code
 

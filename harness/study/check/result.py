@@ -1,12 +1,10 @@
-"""Two arms compared: values, keys and the verdict as one document, also as Markdown and JUnit XML for a continuous
-integration. Neither launches nor prints."""
+"""Two arms compared: values, keys and the verdict as one document, also as Markdown for a continuous integration.
+Neither launches nor prints."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
-from xml.etree import ElementTree
 
 from harness.analysis.metric_values import tokens_per_step
 from harness.analysis.metrics import metrics_by_name, worse_is
@@ -220,26 +218,6 @@ def as_markdown(checked: Checked, lines: Sequence[str]) -> str:
     return f"**{checked.verdict.value}**: {_escaped(checked.why)}\n\n{table}\n\n{text}\n"
 
 
-def as_junit(checked: Checked, lines: Sequence[str]) -> str:
-    """One test: it failed if B is worse, and is skipped if that cannot be told."""
-    name = " against ".join(arm.revision or arm.name for _, arm in reversed(_both(checked)))
-    counts = {
-        "tests": 1,
-        "failures": int(checked.verdict is ChangeVerdict.WORSE),
-        "skipped": int(checked.verdict in (ChangeVerdict.UNKNOWN, ChangeVerdict.NOT_COMPARABLE)),
-        "errors": 0,
-    }
-    suite = ElementTree.Element("testsuite", {"name": "check"} | {key: str(n) for key, n in counts.items()})
-    case = ElementTree.SubElement(suite, "testcase", {"classname": f"check.{checked.metric}", "name": _xml(name)})
-    what = "failure" if counts["failures"] else "skipped" if counts["skipped"] else None
-    if what is not None:
-        ElementTree.SubElement(case, what, {"message": _xml(f"{checked.verdict.value}: {checked.why}")})
-    ElementTree.SubElement(case, "system-out").text = "\n".join(map(_xml, lines))
-    ElementTree.indent(suite)
-    written: bytes = ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True)
-    return written.decode() + "\n"
-
-
 def _both(checked: Checked) -> list[tuple[str, CheckedArm]]:
     return [("A", checked.a), ("B", checked.b)]
 
@@ -251,8 +229,3 @@ def _row(letter: str, arm: CheckedArm, checked: Checked) -> list[str]:
 
 def _escaped(text: str) -> str:
     return "".join(f"\\{sign}" if sign in _SPECIAL else sign for sign in printable(text))
-
-
-def _xml(text: str) -> str:
-    """Without the characters that no XML may hold."""
-    return re.sub("[\ufffe\uffff]", "", printable(text))
