@@ -120,7 +120,7 @@ def _command(words: str) -> str:
 
 @dataclass(frozen=True)
 class ReportRequest:
-    """What to report on. `slurm`: sbatch's options for the job array, None to measure here.
+    """What to report on. `slurm`: by a job array, else here.
 
     `page`: keep the columns that a page draws, so that few traces are read again.
     """
@@ -128,7 +128,7 @@ class ReportRequest:
     tokens: list[str]
     window: str = Window.STEPS.value
     workers: int | None = None
-    slurm: dict[str, str] | None = None
+    slurm: bool = False
     page: bool = False
 
 
@@ -175,7 +175,7 @@ def _measured(
     """Of very many traces no process holds all parts: they are merged as a tree. Nothing is kept for a page then, which
     reads the ranks that it draws."""
     many = len(files) > MOST_DETAILED
-    if request.slurm is None and not many:
+    if not request.slurm and not many:
         ranks = frozenset[int]() if len(files) > MOST_TRACKS else None
         keep = partial(page_data_of, ranks=ranks) if request.page else None
         with ProgressLine("reading traces") as progress:
@@ -183,7 +183,7 @@ def _measured(
         return summarise(read.parts, [*left_out, *read.broken], run_folders), read.page_data
     from harness.measure.partial_merge import measure_merge, summarise_partial_merge
 
-    if request.slurm is not None:
+    if request.slurm:
         merge, lost = _by_array(files, window, request, reduced=many)
         left_out = [*left_out, *lost]
     else:
@@ -208,13 +208,12 @@ def _by_array(
     from harness.site.slurm_commands import JobId, in_queue
 
     folder = Path(tempfile.mkdtemp(prefix="report-", dir=Path.cwd()))  # the tasks must see it
-    options = request.slurm or {}
     array = TaskArray(
-        _executor(folder, options),
+        _executor(folder, {}),
         request.workers or DEFAULT_TASKS,
         folder,
         lambda task: in_queue(JobId(task.job_id)),
-        lambda jobs: _executor(folder, options | {"dependency": _when_ended(jobs)}),
+        lambda jobs: _executor(folder, {"dependency": _when_ended(jobs)}),
     )
     try:
         with ProgressLine("measuring on Slurm", unit="tasks done") as progress:

@@ -61,7 +61,7 @@ _VALUES = {
     "--nodes": ("1", "2"), "--level": ("1", "2"),
     "--python-trace": ("pytorch", "traces/trace-list.json", "traces/data.json"), "--capture-delay": ("1", "200"),
     "--capture-duration": ("1", "30"),
-    "--slurm": ("partition=debug",), "--cause": ("data", "straggler"), "--out": ("traces/out",),
+    "--cause": ("data", "straggler"), "--out": ("traces/out",),
     "--mixed-precision": ("fp32", "tf32", "bf16", "fp8"), "--nccl-p2p-level": ("LOC", "NVL", "SYS"),
     "--nccl": ("ALGO=Ring", "NCCL_IB_HCA=mlx5_0", "IB_DISABLE=0", "NET=IB", "DEBUG=INFO", "X=$(touch evil)", "ALGO"),
     "--reference": ("a",), "--metric": ("step_time", "mfu"),

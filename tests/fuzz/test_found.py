@@ -51,20 +51,6 @@ REFUSED = {
         ["compare", "traces/one.sqlite", "last", "--html", "page.html", "--fail-if", "mfu < 0.3"],
         "there is no 'mfu' here",
     ),
-    "a report by Slurm with a slip": ([*BY_SLURM, "--slurm", "prtition=debug"], "did you mean partition?"),
-    "a report by Slurm as an array": ([*BY_SLURM, "--slurm", "array=3"], "it takes account, comment, "),
-    "a report by Slurm of two words": (
-        [*BY_SLURM, "--slurm", "partition=a b"],
-        "the value of partition is one word of ",
-    ),
-    "a report by Slurm without a value": (
-        [*BY_SLURM, "--slurm", "partition"],
-        "give KEY=VALUE, as in --slurm partition=debug",
-    ),
-    "sbatch's options of a report that is made here": (
-        ["report", "last", "--slurm", "partition=debug"],
-        "add --executor slurm, or leave it out",
-    ),
     **{f"a site file with {name}": (["sites", "./new.yaml"], "slurm.sh: site file new.yaml: ") for name in SITES},
     "a site file with a NUL byte": (["sites", "./new.yaml"], "is '\\x00': no command line can carry a NUL byte"),
 }

@@ -48,8 +48,8 @@ def test_an_array_gives_the_report_of_one_process(
     cluster: str, ranks: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     slurm = request.getfixturevalue(cluster)
-    array = ("--executor", "slurm", "--workers", "2", "--slurm", "partition=gpu")
-    there = report(slurm, tmp_path, ranks, "--json", *array)
+    array = ("--executor", "slurm", "--workers", "2")
+    there = report(slurm, tmp_path, ranks, "--json", *array, env={"SBATCH_PARTITION": "gpu"})
     here = report(slurm, tmp_path, ranks, "--json")
     assert there.returncode == 0, there.stderr
     assert json.loads(there.stdout) == json.loads(here.stdout)
@@ -103,7 +103,7 @@ def test_an_array_of_which_a_task_is_killed_says_what_it_lacks_and_keeps_the_log
 
 
 def test_a_partition_that_is_not_there_is_one_sentence(slurm: Slurm, ranks: Path, tmp_path: Path) -> None:
-    refused = report(slurm, tmp_path, ranks, "--executor", "slurm", "--slurm", "partition=nowhere")
+    refused = report(slurm, tmp_path, ranks, "--executor", "slurm", env={"SBATCH_PARTITION": "nowhere"})
     assert refused.returncode == 1
     assert "not submitted" in refused.stderr
     assert "Traceback" not in refused.stderr

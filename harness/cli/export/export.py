@@ -280,15 +280,13 @@ def numbers(
     window: report.WindowOption = "steps",
     executor: report.ExecutorOption = "local",
     workers: report.WorkersOption = None,
-    slurm_option: report.SlurmOption = None,
 ) -> None:
     """Take a run or any traces elsewhere: every table as CSV, or the events as a Paraver or Perfetto trace."""
     from harness.measure.request import ReportRequest, measure_request
     from harness.report.page.write import run_among
     from harness.report.tables.catalogue import write_tables
 
-    slurm = report.of_sbatch(slurm_option or [], executor)
-    measured = measure_request(ReportRequest(paths, window=window, workers=workers, slurm=slurm))
+    measured = measure_request(ReportRequest(paths, window=window, workers=workers, slurm=executor == "slurm"))
     run = run_among(paths)
     place = out or (run.path if run else Path()) / kind
     write_tables(measured.summaries, place)

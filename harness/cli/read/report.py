@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import sys
 from contextlib import suppress
@@ -13,19 +12,12 @@ import typer
 
 from harness.cli.options import JsonOption
 from harness.common.display.printable import printable
-from harness.common.errors import RequestError, WorkError, nearest
+from harness.common.errors import WorkError
 from harness.common.paths import COMMAND, PROGRAM
 
 if TYPE_CHECKING:
     from harness.analysis.summary import Summary
     from harness.measure.request import Measurement
-
-SBATCH_OPTIONS = (
-    *("account", "comment", "constraint", "exclude", "gres", "licenses", "mem", "nice", "nodelist", "partition"),
-    *("qos", "reservation", "time", "wckey"),
-)
-SBATCH_VALUE = re.compile(r"[\w.:,=*@%/\[\]&|+-]+", re.ASCII)
-
 
 WindowChoice = Literal["steps", "gpu"]
 ExecutorChoice = Literal["local", "slurm"]
@@ -38,10 +30,6 @@ ExecutorOption = Annotated[
 ]
 WorkersOption = Annotated[
     int | None, typer.Option("--workers", min=1, help="processes on this machine, or tasks of the job array")
-]
-SlurmOption = Annotated[
-    list[str] | None,
-    typer.Option("--slurm", metavar="KEY=VALUE", help="an option of sbatch for the array: partition=…, account=…"),
 ]
 
 
@@ -57,7 +45,6 @@ def report(
     no_html: Annotated[bool, typer.Option("--no-html", help="write no page")] = False,
     executor: ExecutorOption = "local",
     workers: WorkersOption = None,
-    slurm_option: SlurmOption = None,
 ) -> None:
     """Show where the time went, in a run or in any traces. If the path holds several jobs, it lists them and reads
     none."""
@@ -72,7 +59,7 @@ def report(
         tokens=paths,
         window=window,
         workers=workers,
-        slurm=of_sbatch(slurm_option or [], executor),
+        slurm=executor == "slurm",
         page=bool(html or (wanted and run_among(paths))),
     )
     measured = measure_request(request)
@@ -139,26 +126,3 @@ def _pages(paths: list[str], measured: Measurement, html: Path | None) -> list[P
         kept = "neither the page nor the numbers were kept" if isinstance(error, DiskError) else "no page"
         print(f"{PROGRAM} report: {kept}: {error}; --html FILE writes a page elsewhere", file=sys.stderr)
         return []
-
-
-def of_sbatch(options: list[str], executor: ExecutorChoice) -> dict[str, str] | None:
-    """What sbatch is told of the array; None: everything is measured here."""
-    if executor != "slurm":
-        if options:
-            raise RequestError(f"--slurm {options[0]} is for a job array: add --executor slurm, or leave it out")
-        return None
-    told = {}
-    for option in options:
-        key, equals, value = option.partition("=")
-        if not equals:
-            raise RequestError(f"--slurm {option}: give KEY=VALUE, as in --slurm partition=debug")
-        if key not in SBATCH_OPTIONS:
-            near = nearest(key, SBATCH_OPTIONS)
-            hint = f"did you mean {near}?" if near else f"it takes {', '.join(SBATCH_OPTIONS)}"
-            raise RequestError(f"--slurm {option}: {hint}")
-        if not SBATCH_VALUE.fullmatch(value):
-            raise RequestError(
-                f"--slurm {option}: the value of {key} is one word of letters, digits and . _ : , = * @ % / [ ] & | + -"
-            )
-        told[key] = value
-    return told
