@@ -98,6 +98,8 @@ def test_a_run_that_failed_is_exit_code_1(run: Run, capsys: pytest.CaptureFixtur
     end(run, "failed")
     assert main(["watch", "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["state"] == "failed"
+    assert main(["watch", "last", "--interval", "3000"]) == 1
+    assert "step 116 of 5,000" in capsys.readouterr().out, "its last screen, and no line every 30 s"
 
 
 def test_without_a_run_the_newest_unfinished_one_else_the_newest(

@@ -40,7 +40,7 @@ def watch(
     def look() -> RunView:
         return watched.look(state.look())
 
-    if once:
+    if once or state.look().final:
         view = look()
         (watching.print_json if as_json else watching.print_screen)(view)
         return watching.exit_code(view)
