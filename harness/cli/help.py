@@ -44,6 +44,7 @@ OF_WORDS = {  # what `help` prints besides the pages of commands
     "numbers": "harness.cli.read.numbers:numbers_page",
     "agents": "harness.cli.help:agents_page",
 }
+OF_LAUNCH = "harness.cli.launch.launch:page"
 WIDTH = 100
 MOST_LEFT = 34  # characters of a flag with its value; of a longer one the text is on the next line
 FEWEST_RIGHT = 30  # characters of a text beside a name
@@ -73,7 +74,7 @@ def asked_page(argv: Sequence[str]) -> str | None:
     if first == "help" or first in HELP:
         if named:
             return resolve_name(OF_WORDS[rest[0]])(rest[1:]) if rest[0] in OF_WORDS else command_page(rest)
-        return commands_page() if first == "help" and not rest else command_page(["run", *rest])
+        return commands_page() if first == "help" and not rest else str(resolve_name(OF_LAUNCH)(rest))
     return command_page(argv) if first in COMMANDS and HELP & set(rest) else None
 
 

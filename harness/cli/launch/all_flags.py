@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from textwrap import wrap
 
-from harness.cli.help import MOST_LEFT, flag_rows, page_width, section
+from harness.cli.help import MOST_LEFT, HelpPage, as_text, flag_rows, page_width, section
 from harness.cli.parser import BEHAVIOUR
 from harness.common.paths import COMMAND, PROGRAM
 from harness.experiment.exercises import EXERCISES, Experiment, OwnTraining, Training, listing
@@ -13,6 +13,33 @@ from harness.experiment.model import model_names
 from harness.experiment.options import VALUE, Option, options_of
 from harness.site.detection import SiteChoice
 from harness.site.site import Site
+
+RUN_PAGE = HelpPage(
+    usage=[
+        "run [-n NODES] [-g GPUS] [FLAGS] -- SCRIPT|-m MODULE|COMMAND …",
+        "run RUN [--dry-run|--plan|--wait|--follow|--yes|--json]",
+    ],
+    about="Launch your own training, no line changed, with as many ranks as GPUs, and record some of its steps. "
+    "run RUN: the same request as that run, as a new run.",
+    examples=[
+        ("run -g 2 -- train.py --lr 1e-4", "your script, as two ranks"),
+        ("run -g 2 --dry-run -- train.py", "print the job's script, start nothing"),
+        ("run last", "the newest run again"),
+    ],
+    docs="docs/own.md",
+)
+
+
+def run_text(choice: SiteChoice, whole: bool = False) -> str:
+    """The page of `run`: the flags that a training of the user's own takes. whole: with the rarely used ones."""
+    own = [option for option in options_of(OwnTraining) if option.flag.group != "where"]
+    titled = {
+        "Where and how much": [row for row in _where(choice.site, whole) if not row[0].startswith("-e/")],
+        "What starts the ranks, and what is recorded": _lines(own, choice.site, whole),
+        "The launch itself": flag_rows(BEHAVIOUR),
+    }
+    site = f"Site: {choice.site.name} ({choice.reason})"
+    return "\n\n".join([as_text(RUN_PAGE), site, *(_section(title, rows) for title, rows in titled.items())])
 
 
 def help_text(choice: SiteChoice, whole: bool = False) -> str:

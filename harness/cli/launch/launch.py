@@ -67,14 +67,15 @@ def behaviour_of(line: CommandLine) -> Behaviour:
 
 
 def page(arguments: list[str]) -> str:
-    from harness.cli.launch.all_flags import help_text
+    """Of all flags of a launch; of those of a training of the user's own, if the first word is `run`."""
+    from harness.cli.launch.all_flags import help_text, run_text
 
     line = read_launch(arguments, declared())
     site = line.given.get("--site")
     choice, complaint = (choose_site(site), None) if isinstance(site, str) else site_to_show()
     if complaint:
         print(f"{PROGRAM}: {complaint}", file=sys.stderr)
-    return help_text(choice, whole="--all" in line.unknown)
+    return (run_text if arguments[:1] == [RUN] else help_text)(choice, whole="--all" in line.unknown)
 
 
 def request_of(line: CommandLine, further: Iterable[str] = ()) -> tuple[Experiment, SiteChoice]:
