@@ -209,11 +209,12 @@ def test_what_the_shell_brings_to_the_runs_is_told_once_before_they_start(
     assert say("sweep", file, flag).err.count("\n  from your shell: NCCL_P2P_LEVEL=LOC") == 1
 
 
-def test_a_dry_run_prints_a_command_per_run_and_writes_nothing(file: str, say: Say) -> None:
+def test_a_dry_run_prints_a_command_per_point_and_writes_nothing(file: str, say: Say) -> None:
     said = say("sweep", file, "--dry-run", "--time", "00:06:00", "--", "--steps", "60")
     assert said.code == 0 and "at most 24 min (the time limit: 00:06:00 each)" in said.err
     assert said.out.splitlines()[0] == (
-        "micro_batch_size=1: bash slurm.sh -e 1 -g 2 --time 00:06:00 -- --steps 60 --micro-batch-size 1 --no-profile"
+        "micro_batch_size=1  bash slurm.sh -e 1 -g 2 --time 00:06:00 -- --steps 60 --micro-batch-size 1 --no-profile"
+        "   # 2 runs"
     )
     assert all_series() == []
 

@@ -139,9 +139,7 @@ def _show(recording: ReferencePlan, plan: series.SeriesPlan, wanted: series.Seri
         told = {"runs": series.state_rows(plan.places), "cost": cost_document(plan.to_make)}
         print(json.dumps(head | told, indent=1))
     else:
-        rows = {task.point.key: shlex.join(task.point.command[1:]) for task in plan.to_make}
-        width = max(map(len, rows), default=0)
-        print("\n".join(f"{name:<{width}}  {COMMAND} {words}" for name, words in rows.items()))
+        print("\n".join(series.command_lines(plan.to_make)))
     return 0
 
 

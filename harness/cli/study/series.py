@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -95,6 +97,15 @@ def plan_lines(plan: SeriesPlan) -> Iterator[str]:
         yield f"  to make: {making(plan.to_make)}"
     jobs = (task.prepared.job for task in plan.to_make)
     yield from (f"  {line}" for line in what_the_shell_brings(os.environ, *jobs))
+
+
+def command_lines(to_make: Sequence[SeriesTask]) -> Iterator[str]:
+    """Each point of which runs are to be made, with the command of one, to paste, and how many there are."""
+    runs = Counter(task.point.key for task in to_make)
+    width = max(map(len, runs), default=0)
+    for point in {task.point.key: task.point for task in to_make}.values():
+        command = f"{COMMAND} {shlex.join(masked_words(point.command)[1:])}"
+        yield f"{point.key:<{width}}  {command}" + f"   # {runs[point.key]} runs" * (runs[point.key] > 1)
 
 
 def carried_out(

@@ -14,6 +14,7 @@ from harness.cli.study.series import (
     SeriesPlan,
     carried_out,
     close,
+    command_lines,
     flags_of,
     plan_lines,
     plan_of,
@@ -25,7 +26,6 @@ from harness.cli.terminal import columns
 from harness.common.display.text import first_of, how_many
 from harness.common.errors import RequestError
 from harness.common.paths import COMMAND, shown_file
-from harness.common.system.secrets import masked_words
 from harness.experiment.options import options_of
 from harness.experiment.parse import flags_as_fields
 from harness.site.detection import SiteChoice, choose_site
@@ -238,10 +238,5 @@ def _show_plan(series: SweepSeries, plan: SeriesPlan, arguments: Arguments) -> i
     else:
         if (request := _request(series, arguments)) is not None:
             show_request(*request)
-        print(
-            "\n".join(
-                f"{task.point.slot}: {COMMAND} {' '.join(masked_words(task.point.command)[1:])}"
-                for task in plan.to_make
-            )
-        )
+        print("\n".join(command_lines(plan.to_make)))
     return 0
