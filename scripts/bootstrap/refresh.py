@@ -16,7 +16,7 @@ from pathlib import Path
 
 import install
 from pins import requirements
-from say import BootstrapError, say
+from say import BootstrapError, agreed, say
 
 PROBE = "import sys; sys.exit(sys.version_info < (3, 10))"
 
@@ -56,6 +56,7 @@ def refresh(venv: Venv, parts: Sequence[str]) -> None:
     wanted = {part: requirements(pyproject, part) for part in parts}
     installed = {part: requirements(stamp, part) for part, stamp in stamps.items()}
     if not _usable(venv, stamps):
+        _say_why(venv, stamps, wanted)
         _make(venv, wanted)
     elif wanted != installed:
         _update(venv, wanted)
@@ -119,6 +120,23 @@ def _runs(python: Path) -> bool:
         return False
 
 
+def _say_why(venv: Venv, stamps: dict[str, str], wanted: dict[str, list[str]]) -> None:
+    """Before what there is is made again; a person is asked whether a copied or moved checkout gets its own.
+    Raises BootstrapError: no."""
+    if not venv.path.exists() or venv.path.is_symlink():
+        return
+    old = next((home for stamp in stamps.values() if (home := stamp.partition("\n")[0]) != str(venv.path)), "")
+    if not old:
+        say(f"{venv.path} is incomplete; making it again.")
+        return
+    size = "about a gigabyte" if "train" in wanted else "about 300 MB"
+    other = shlex.quote(old) if Path(old, "bin", "python").exists() else "FOLDER"
+    what = f"{venv.path} was made as {old} and works only there: making it again installs {size}"
+    say(f"{what}; HARNESS_VENV={other} takes the environment that is there.")
+    if not agreed("Make it again?"):
+        raise BootstrapError("nothing was installed.")
+
+
 def _make(venv: Venv, wanted: dict[str, list[str]]) -> None:
     if any(character in str(venv.path) for character in ":\n"):
         # venv refuses a colon, and the scripts of pip break at a newline.
@@ -132,7 +150,6 @@ def _make(venv: Venv, wanted: dict[str, list[str]]) -> None:
     # beside it until then.
     old = venv.path.with_name(f"{venv.path.name}.old")
     if venv.path.exists():
-        say(f"{venv.path} is incomplete or from another place; making it again.")
         if old.exists() and not venv.stamps():  # a killed start has left it, and has begun what is here
             shutil.rmtree(venv.path)
         else:

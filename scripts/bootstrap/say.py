@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 TICK_S = 10.0  # often enough to show that it works, rare enough for a log file
 TERMINAL_TICK_S = 1.0  # where the line replaces the one before
@@ -21,6 +22,18 @@ def say(sentence: str) -> None:
     """One line on stderr, with slurm.sh's name before it."""
     erase = "\033[K" if sys.stderr.isatty() else ""  # a progress line may stand there
     print(f"{erase}slurm.sh: {sentence}", file=sys.stderr, flush=True)
+
+
+def agreed(question: str) -> bool:
+    """The answer of the person at the terminal that shows our lines; yes where there is none."""
+    if not sys.stderr.isatty():
+        return True
+    try:
+        with Path("/dev/tty").open(encoding="utf-8") as terminal:  # standard input is empty
+            print(f"slurm.sh: {question} [Y/n] ", end="", file=sys.stderr, flush=True)
+            return terminal.readline().strip().lower() in ("", "y", "yes")
+    except OSError:
+        return True
 
 
 @contextlib.contextmanager

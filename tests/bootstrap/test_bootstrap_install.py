@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -86,19 +87,6 @@ def test_the_lock_of_a_start_that_is_gone_is_taken_over(checkout: Checkout, owne
     assert answer.code == 0, answer.stderr
     assert "taking over" in answer.stderr
     assert leftovers(checkout) == [".venv"]
-
-
-@pytest.mark.long
-def test_a_killed_installation_is_done_again(with_pip: Checkout) -> None:
-    killed = with_pip.start("status")
-    wait_until((with_pip.venv / "harness-building").exists, "the installation")
-    os.killpg(killed.pid, signal.SIGKILL)
-    killed.communicate(timeout=limit_s())
-    assert (with_pip.venv / "harness-building").exists(), "it was over before it could be killed"
-    again = with_pip.run("status")
-    assert again.code == 0, again.stderr
-    assert again.said["alpha"]
-    assert leftovers(with_pip) == [".venv"]
 
 
 @pytest.mark.parametrize("copied", [False, True])
@@ -208,12 +196,18 @@ def test_the_reason_of_a_failed_installation_is_one_sentence(line: str, sentence
     assert done.stdout.startswith(sentence)
 
 
-def test_a_copied_checkout_makes_its_own(checkout: Checkout, tmp_path: Path) -> None:
+def test_a_copied_checkout_makes_its_own_after_a_question_to_a_person(checkout: Checkout, tmp_path: Path) -> None:
     checkout.run("status")
     copy = Checkout(tmp_path / "copy", checkout.environment)
     shutil.copytree(checkout.root, copy.root, symlinks=True)
+    words = ["script", "-qec", shlex.join(copy.command("status")), "/dev/null"]
+    asked = subprocess.run(
+        words, check=False, input="n\n", env=copy.env(), capture_output=True, text=True, timeout=limit_s(300)
+    )
+    assert asked.returncode == 1 and "Make it again? [Y/n]" in asked.stdout and "nothing was installed" in asked.stdout
     answer = copy.run("status")
     assert answer.code == 0, answer.stderr
+    assert f"was made as {checkout.venv} and works only there: making it again installs about 300 MB" in answer.stderr
     assert answer.said["prefix"] == str(copy.venv)
     assert str(checkout.root) not in answer.said["path"]
     assert leftovers(copy) == [".venv"]
