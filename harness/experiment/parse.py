@@ -191,7 +191,7 @@ def _exercise(pairs: list[tuple[str, Any]]) -> tuple[int | None, str]:
     word = words[-1]
     if word in {str(n) for n in EXERCISES}:
         return int(word), ""
-    return None, f"-e/--exercise: there is no exercise {word!r}; there are {listing()}"
+    return None, f"-e/--exercise: there is no exercise {word!r}; the exercises are {listing()}"
 
 
 def _wrong_for_every_exercise(pairs: list[tuple[str, Any]]) -> list[str]:

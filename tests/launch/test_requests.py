@@ -20,7 +20,7 @@ OTHER_DASH = ": a flag begins with a hyphen (-), and this is another dash: type 
 # What is typed, as words or as a line, and the sentence, or a part of each sentence.
 REFUSED: list[tuple[list[str] | str, str | list[str]]] = [
     # the words of a command
-    (["-e", "5"], "there is no exercise '5'; there are 0 communication tests, 1 DDP, 2 DeepSpeed ZeRO, 3 Megatron"),
+    (["-e", "5"], "there is no exercise '5'; the exercises are 0 communication tests, 1 DDP, 2 DeepSpeed"),
     (["-e", "one"], "there is no exercise 'one'"),
     (["-e", "--5"], "there is no exercise '--5'"),
     (["-e", "²"], "there is no exercise '²'"),

@@ -113,7 +113,7 @@ def test_every_error_of_a_file_is_told_at_once_with_the_nearest_names() -> None:
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ({"base": {}}, "base.exercise is missing: there are 0 communication tests"),
+        ({"base": {}}, "base.exercise is missing: the exercises are 0 communication tests"),
         ({"matrix": {"seed": [1]}, "zip": {"seed": [1]}}, "seed is in matrix and in zip: drop one"),
         ({"matrix": {"gpus_per_node": [1]}}, "gpus_per_node is in base and varies: drop one"),
         ({"matrix": {"micro_batch_size": [2, "2"]}}, "micro_batch_size 2 is given twice"),

@@ -181,7 +181,7 @@ def exercise_of(sweep: Sweep) -> type[Experiment]:
     if isinstance(number, int) and number in EXERCISES:
         return EXERCISES[number]
     what = "is missing" if number is None else f"is {number!r}"
-    raise RequestError(f"sweep {sweep.name}: base.exercise {what}: there are {listing()}, and {OWN}")
+    raise RequestError(f"sweep {sweep.name}: base.exercise {what}: the exercises are {listing()}, and {OWN}")
 
 
 def fields_of(cls: type[Experiment]) -> list[str]:
