@@ -39,7 +39,7 @@ LESSONS = CONFIGS / "lessons"
 COUNTED = re.compile(r"_(count|bytes)|bytes_across_nodes|tokens_per_step|gemm_\w+_share|\.(stuck|failed)_")
 OF_STEPS = re.compile(r"step_ns|tokens_per_s(_|$)")  # metrics that the interval of the step's time is about
 MOST_PAIRS = 8  # of runs that an answer takes
-METRIC = re.compile(r"([ab])\.(\w+?)(_ns|_bytes)?")
+METRIC = re.compile(r"([ab])\.(\w+?)(_ns)?")
 
 
 class LessonPart(BaseModel):

@@ -215,6 +215,8 @@ def _question(lesson_at_site: LessonAtSite, lesson_runs: lessons.LessonRuns) -> 
     print("\nlook at")
     for tool, what in lesson.look_at.items():
         print(f"  {'report --full' if tool == 'report' else tool}: {what}")
+    if runs_on_cpu(lesson_at_site.site):
+        print("  the page, whose path report prints: its timeline has the same ranges and operators")
 
 
 def _may_start(lesson_at_site: LessonAtSite, lesson_runs: lessons.LessonRuns, made: list[Run], yes: bool) -> bool:
