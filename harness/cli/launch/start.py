@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from typing import TYPE_CHECKING, NamedTuple
 
 from harness.cli.rooms import PLAN_OF_LAUNCH, of_room
+from harness.common.paths import PROGRAM, typed_words
 
 if TYPE_CHECKING:
     from harness.launch.submit import PreparedLaunch
@@ -39,8 +39,12 @@ def start(prepared: PreparedLaunch, command: list[str], files: dict[str, str]) -
 
 
 def start_announced(prepared: PreparedLaunch, typed: str, *, hidden: bool = False) -> Run:
-    """Start a launch, with its command and its plan printed. typed: the command; hidden: it is not printed."""
+    """Start a launch, with its command, its plan and what that warns of printed. typed: the command; hidden: it is not
+    printed."""
     print("" if hidden else f"\nrunning: {typed}", file=sys.stderr)
-    run = start(prepared, shlex.split(typed.removeprefix("bash ")), announced(prepared).files)
+    told = announced(prepared)
+    for warning in told.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    run = start(prepared, [PROGRAM, *typed_words(typed)], told.files)
     print(f"{run.job_id}: {run.path}", file=sys.stderr)
     return run
