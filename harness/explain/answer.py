@@ -85,7 +85,6 @@ MEAN_APART = 0.25  # of the median step, from which the mean is given too
 _STEPS_ENDED_BY = {
     "backward": "The training calls no optimizer, so a step ends with a backward pass.",
     "forward": "The program calls no optimizer and asks for no gradients, so a step is a forward pass of its model.",
-    "clock": "The program shows no steps (no optimizer, no backward pass, no module), so a step here is a second.",
 }
 
 

@@ -324,9 +324,7 @@ class _GroupListener:
         """The signals since the last call."""
         if not select.select([self._read], [], [], 0)[0]:
             return []
-        with suppress(BlockingIOError):
-            return list(os.read(self._read, 4096))
-        return []
+        return list(os.read(self._read, 4096))
 
     def end(self) -> None:
         with suppress(ProcessLookupError):

@@ -100,7 +100,7 @@ class Capture:
         """Training has ended or failed: finish the recording."""
 
     def abandon(self) -> None:
-        """Stop without a file: somebody else records."""
+        """Leave the window out, before it begins: somebody else records."""
 
     def __enter__(self) -> Capture:
         return self
@@ -147,9 +147,6 @@ class NsysRecording:
     def step_ends(self) -> None:
         """nsys needs no word of it."""
 
-    def abandon(self) -> None:
-        """nsys goes on, for the other ranks."""
-
 
 def _wait_for_the_device() -> None:
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
@@ -191,11 +188,6 @@ class TorchRecording:
         profile, self._profile = self._profile, None
         if profile is not None:
             profile.stop()
-
-    def abandon(self) -> None:
-        if self._profile is not None:
-            self._profile.on_trace_ready = None
-        self.end(together=False)
 
 
 def trace_file(run_dir: Path, rank: int) -> Path:
@@ -255,9 +247,6 @@ class OfWindow(Capture):
     def close(self) -> None:
         self._recording.end(together=False)
 
-    def abandon(self) -> None:
-        self._recording.abandon()
-
 
 class OnRequest(Capture):
     """Another capture, and after its window what `slurm.sh capture` asks for, with torch.profiler or by nsys.
@@ -296,7 +285,6 @@ class OnRequest(Capture):
             self._go_on()
 
     def abandon(self) -> None:
-        self._inner.abandon()
         self._inner = Capture()
 
     def close(self) -> None:

@@ -85,13 +85,6 @@ class RankProgress:
             finite = all(bool(torch.isfinite(each).all()) for each in parameters) if parameters else None
             self.bad_loss = {"step": self.step, "loss": str(loss), "weights": finite}
 
-    def forget(self) -> None:
-        """All steps so far were none."""
-        self.done.clear()
-        self.own_times.clear()
-        self.samples = self.tokens = 0
-        self.begins(0)
-
     def ends(self, done: EndedStep, loss: float | None) -> None:
         self.done.append(done)
         self.samples += done.samples

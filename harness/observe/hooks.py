@@ -26,7 +26,7 @@ from harness.observe.lines import innermost
 from harness.observe.module_ranges import ModuleRanges, is_compiling, size_of
 from harness.observe.ranges import watch_script_ranges
 from harness.observe.start_watch import watch_start
-from harness.observe.steps import BACKWARD, CLOCK, DATA, EVALUATION, FORWARD, StepState, by_clock
+from harness.observe.steps import BACKWARD, DATA, EVALUATION, FORWARD, StepState
 from harness.observe.watch import TakenError, Watch, inner_model, rank_now, watch_own_profiler
 
 _MOST_LEVELS = 3  # of modules below the outermost one, to look for the ones that are called
@@ -53,10 +53,8 @@ def place(
     observer.watch_optimizers()
     observer.watch_backward()
     observer.watch_data()
-    observer.watch_exit()
     watch_own_profiler(observer.watch)
     watch_script_ranges()
-    by_clock(observer.tick)
     os.register_at_fork(after_in_child=observer.in_child)
     after_import("deepspeed.runtime.engine", observer.watch_deepspeed)
     after_import("megatron.core.optimizer.optimizer", observer.watch_megatron_optimizers)
@@ -114,7 +112,7 @@ class Observer:
         """A fork of a process that trains is a worker."""
         if self.watch.rank >= 0:
             self._off = True
-            self.watch.in_child()
+            self.watch.rank = -2
 
     def around(
         self, function: Callable[..., Any], begin: Callable[..., Any], end: Callable[..., Any] = lambda *_: None
@@ -145,26 +143,6 @@ class Observer:
             return result
 
         return observed
-
-    def tick(self) -> bool:
-        """A second has passed. False: the calls tell of steps, or this is no program of the user's."""
-        begun = self.watch.steps_ended_by == CLOCK
-        if self._off or (self.watch.rank >= 0 and not begun) or (not begun and innermost(sys._getframe()) is None):
-            return False
-        self._try(self.steps.tick)
-        self.watch.steps_ended_by = CLOCK
-        return True
-
-    def watch_exit(self) -> None:
-        """A process may leave without the functions that Python calls at its end."""
-        leave = os._exit
-
-        @functools.wraps(leave)
-        def leaves(status: int) -> None:
-            self._try(self.watch.write_pending)
-            leave(status)
-
-        os._exit = leaves  # type: ignore[assignment]
 
     # -- forward -------------------------------------------------------------------------------------------------------
 

@@ -46,7 +46,6 @@ SCHEDULER = Path("/proc/thread-self/schedstat")  # time on a core, time ready an
 FILES = Path("/proc/self/io")  # is there if Linux counts what a process writes to files of a disk
 BLOCK = 512  # bytes of a block that getrusage counts
 PACKAGES = ("torch", "accelerate", "transformers", "tokenizers", "deepspeed", "lightning", "megatron-core")
-MOST_PENDING = 1000  # steps whose lines are not written yet
 
 
 class Counts(NamedTuple):
@@ -235,12 +234,10 @@ class MetricsWriter:
     def defer(self, make: Callable[[], StepLine]) -> None:
         """A step ends now: its counters are read; the next `write_pending`, of any thread, writes its line."""
         self._pending.append((make, self._counters.now()))
-        if len(self._pending) >= MOST_PENDING:
-            self.write_pending()
 
     def write_pending(self) -> None:
         with self._writes:
-            if self._closed:  # another thread still has this one, where the steps are counted anew
+            if self._closed:  # the sampler's thread comes late
                 return
             lines = []
             while self._pending:
@@ -280,11 +277,7 @@ class MetricsWriter:
         self.write_pending()
         end = EndLine(self._rank, status, reason, self._steps)
         self._write("end", {**asdict(end), "unix_ns": time.time_ns()})
-        self.close()
-
-    def close(self) -> None:
         with self._writes:
-            self.write_pending()
             self._closed = True
             self._counters.close()
             self._lines.close()

@@ -7,16 +7,13 @@ optimizer the end of a backward pass; without that the forward pass of the model
 
 from __future__ import annotations
 
-import ctypes
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-DATA, FORWARD, BACKWARD, OPTIMIZER, CLOCK = "data", "forward", "backward", "optimizer", "clock"
+DATA, FORWARD, BACKWARD, OPTIMIZER = "data", "forward", "backward", "optimizer"
 EVALUATION = "evaluation"  # the trained model, called in its eval mode and without gradients
-PATIENCE_S, STEP_S = 60.0, 1.0  # before the clock is used; a step of it
 GONE = 200  # calls of other optimizers, after which one that used to end the steps is used no more
 
 
@@ -45,9 +42,6 @@ class StepListener(Protocol):
     def step_ends(self, step_durations: StepDurations) -> None:
         """A step has ended. What the listener does here is in no step."""
 
-    def restarts(self) -> None:
-        """All steps so far were none."""
-
 
 @dataclass
 class _Snapshot:
@@ -64,7 +58,7 @@ class StepState:
     listener: StepListener
     optimizers: Callable[[], int]
     clock: Callable[[], int] = time.perf_counter_ns
-    ended_by: str | None = None  # OPTIMIZER, BACKWARD, FORWARD or CLOCK, once a step has ended
+    ended_by: str | None = None  # OPTIMIZER, BACKWARD or FORWARD, once a step has ended
     number: int = 0
     _stack: list[str] = field(default_factory=list)
     _since_ns: int = 0
@@ -79,7 +73,6 @@ class StepState:
     _in_backward: bool = False
     loaded_ns: int = 0  # by the last phases, as far as these loaded data
     _before_loading_ns: int = 0
-    _by_clock: bool = False
 
     # -- phases -------------------------------------------------------------------------------------------------------
 
@@ -92,8 +85,6 @@ class StepState:
             return False
         if phase == FORWARD and self._pending is not None and not self._cycle:
             self._finish(FORWARD, self._pending)  # nobody asked for gradients of the pass before
-        if self._by_clock:
-            self._forget_clock()
         self._account()
         if not self._open:
             self._open = True
@@ -188,23 +179,6 @@ class StepState:
             self._parts = self._pending.parts
             self._finish(OPTIMIZER if self._cycle else FORWARD, self._pending)
 
-    def tick(self) -> None:
-        """By the clock, if nothing else tells of steps: one ends and the next begins."""
-        self._account()
-        if self._open:
-            self._finish(CLOCK)
-        self._by_clock = True
-        self._open = True
-        self.listener.step_begins(self.number)
-        self._begin_ns = self._since_ns = self.clock()
-
-    def _forget_clock(self) -> None:
-        """The script did something else at first: its own steps count from 0."""
-        self.listener.restarts()
-        self.number, self.ended_by = 0, None
-        self._by_clock = self._open = False
-        self._begin_ns = -1
-
     def _finish(self, by: str, snapshot: _Snapshot | None = None) -> None:
         """The step ends now, or where it ended as it turns out now."""
         end_ns = self.clock() if snapshot is None else snapshot.at_ns
@@ -221,26 +195,3 @@ class StepState:
         if snapshot is not None and self._parts:
             self._open = True
             self.listener.step_begins(self.number)
-
-
-def by_clock(tick: Callable[[], bool]) -> None:
-    """Call `tick` in the main thread, after a while and then each second, until it returns False: seconds stand in for
-    the steps of a program that shows none (no optimizer, backward pass, module or DataLoader).
-
-    A profiler of PyTorch records the thread that starts it, so a thread of our own cannot do it.
-    """
-    wanted = [True]
-
-    def call(_nothing: object) -> int:
-        wanted[0] = tick()
-        return 0
-
-    pending = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(call)
-
-    def run() -> None:
-        time.sleep(PATIENCE_S)
-        while wanted[0]:
-            ctypes.pythonapi.Py_AddPendingCall(pending, None)
-            time.sleep(STEP_S)
-
-    threading.Thread(target=run, name="observer clock", daemon=True).start()

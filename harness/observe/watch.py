@@ -36,7 +36,7 @@ from harness.observe.last_words import on_termination
 from harness.observe.lines import LineSampler
 from harness.observe.metrics import MetricsWriter, backend_name, peak_memory_bytes
 from harness.observe.ranges import Mark, records
-from harness.observe.steps import BACKWARD, CLOCK, DATA, EVALUATION, FORWARD, OPTIMIZER, StepDurations
+from harness.observe.steps import BACKWARD, DATA, EVALUATION, FORWARD, OPTIMIZER, StepDurations
 
 LEFT_ALONE = "the script records with torch.profiler itself, so nothing else is recorded; its traces are the run's"
 MARKS = {  # as exercise 1 writes them; {}: the step's number
@@ -83,7 +83,7 @@ class Watch:
     """One rank, from its first phase to its end. `model`: the module with most parameters, where one is known."""
 
     def __init__(self, run_dir: Callable[[], Path], arguments: dict[str, Any]) -> None:
-        self._folder, self._arguments = run_dir, arguments
+        self._run_dir, self._arguments = run_dir, arguments
         self._window = as_recorded(ProfileWindow(**arguments["window"]), os.environ)
         self._marks: list[Mark | None] = []  # None: nobody records
         self._for_nsys = arguments["profiler"] == "nsys"
@@ -101,12 +101,8 @@ class Watch:
         self.own_profiler = False  # the script records with torch.profiler itself
         self.steps_ended_by: str | None = None
         self.notes: list[str] = []
-        self.rank = -1
+        self.rank = -1  # -2: it has ended, or is a fork of the rank
         self.last_step: Callable[[], None] = lambda: None  # ends the step that is not known to be over
-
-    @property
-    def _run_dir(self) -> Path:
-        return self._folder()
 
     # -- as steps.py tells ---------------------------------------------------------------------------------------------
 
@@ -116,11 +112,9 @@ class Watch:
         if self._sampler is not None:
             is_recorded = self._arguments["profiler"] != "none" and self._window.start <= number < self._window.end
             self._sampler.in_step(is_recorded)
-        if not self.own_profiler:
-            self._capture.step_begins(number)
+        self._capture.step_begins(number)
         self._number = number
-        if self.steps_ended_by != CLOCK:  # a second that has passed is no progress
-            PROGRESS.begins(number)
+        PROGRESS.begins(number)
         self._mark("batch_{}")
         if self._moments is not None:
             self._moments.begin()
@@ -143,31 +137,16 @@ class Watch:
             values = {"loss": self.loss, "samples": self.samples, "tokens": self.tokens}
             values["peak_memory_bytes"] = peak_memory_bytes()
             self._writer.defer(partial(_step_line, self._window, step_durations, values))
-        if self.steps_ended_by != CLOCK:
-            number, unix_ns, ns = step_durations.number, step_durations.unix_ns, step_durations.ns
-            counted = (step_durations.parts.get(OPTIMIZER, 0), self.samples or 0, self.tokens or 0)
-            PROGRESS.ends(heartbeat.EndedStep(number, unix_ns, ns, *counted), self.loss)
+        number, unix_ns, ns = step_durations.number, step_durations.unix_ns, step_durations.ns
+        counted = (step_durations.parts.get(OPTIMIZER, 0), self.samples or 0, self.tokens or 0)
+        PROGRESS.ends(heartbeat.EndedStep(number, unix_ns, ns, *counted), self.loss)
         self.loss = self.samples = self.tokens = None
-        if not self.own_profiler:
-            self._capture.step_ends(step_durations.number)
+        self._capture.step_ends(step_durations.number)
 
     def reach(self, moment: str) -> None:
         """Let the injected faults act that wait for this moment of a step."""
         if self._moments is not None:
             self._moments.reach(moment)
-
-    def restarts(self) -> None:
-        """All steps so far were none: they were seconds before the training began."""
-        while self._marks:
-            self._end_mark()
-        self._capture.abandon()
-        self.trace_file.unlink(missing_ok=True)
-        if self._writer is not None:
-            self._writer.close()
-        METRICS.path(self._run_dir, self.rank).unlink(missing_ok=True)
-        PROGRESS.forget()
-        self.steps_ended_by = None
-        self._open()
 
     def write_pending(self) -> None:
         """Write the steps that have ended."""
@@ -187,8 +166,9 @@ class Watch:
     # -- beginning and end ---------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        rank, *_ = rank_now()
-        path = METRICS.path(self._run_dir, rank)
+        rank, world, local = rank_now()
+        run_dir = self._run_dir()
+        path = METRICS.path(run_dir, rank)
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             path.open("x").close()
@@ -196,26 +176,22 @@ class Watch:
             if not _takes_over(path):
                 raise TakenError(f"another process of this job is rank {rank}: this one is not recorded") from None
             path.write_text("", encoding="utf-8")
-            trace_file(self._run_dir, rank).unlink(missing_ok=True)
+            trace_file(run_dir, rank).unlink(missing_ok=True)
         self.rank, self._owner = rank, os.getpid()
-        heartbeat.begin(*rank_now())
+        heartbeat.begin(rank, world, local)
         atexit.register(self.close)
         if multiprocessing.process.parent_process() is not None:  # such a child ends without atexit
             multiprocessing.util.Finalize(None, self.close, exitpriority=100)
-        self._sampler = sampler_of_rank(
-            self._run_dir, rank, lambda: (PROGRESS.step, PROGRESS.phase), self.write_pending
+        self._sampler = sampler_of_rank(run_dir, rank, lambda: (PROGRESS.step, PROGRESS.phase), self.write_pending)
+        self._writer = MetricsWriter(run_dir, self._start(rank, world, local))
+        self._capture = (
+            Capture() if self.own_profiler else open_capture(self._arguments["profiler"], self._window, run_dir, rank)
         )
-        self._open()
         if self._arguments.get("faults"):
             with self.ours():
                 module = importlib.import_module("exercises.utils.faults.inject")
-                self._moments = module.begin(self._run_dir, rank, self.model, self._arguments["faults"])
+                self._moments = module.begin(run_dir, rank, self.model, self._arguments["faults"])
         on_termination(partial(self.close, "SIGTERM"))
-
-    def _open(self) -> None:
-        _, world, local = rank_now()
-        self._writer = MetricsWriter(self._run_dir, self._start(self.rank, world, local))
-        self._capture = open_capture(self._arguments["profiler"], self._window, self._run_dir, self.rank)
 
     def _start(self, rank: int, world: int, local: int) -> StartLine:
         parameters = [] if self.model is None else list(self.model.parameters())
@@ -239,27 +215,20 @@ class Watch:
             trained_parameters=None,
         )
 
-    def say(self, note: str) -> None:
-        """Keep a sentence for the report, and say it once in the log."""
-        if note not in self.notes:
-            self.notes.append(note)
-            print(f"observer: {note}", file=sys.stderr)
-
     @property
     def trace_file(self) -> Path:
         """Where this rank's trace by torch.profiler is kept."""
-        return trace_file(self._run_dir, self.rank)
+        return trace_file(self._run_dir(), self.rank)
 
-    def leave_alone(self, note: str) -> None:
+    def leave_alone(self) -> None:
         """The script records itself: nothing else does from now on."""
         if self._arguments["profiler"] == "torch" and not self.own_profiler:
+            self._capture.close()
+            self._capture = Capture()
+            self.trace_file.unlink(missing_ok=True)  # the script's takes its place
             self.own_profiler = True
-            self._capture.abandon()
-            self.say(note)
-
-    def in_child(self) -> None:
-        """This process is a fork of the rank, and no rank."""
-        self.rank = -2
+            self.notes.append(LEFT_ALONE)
+            print(f"observer: {LEFT_ALONE}", file=sys.stderr)
 
     def close(self, stopped_by: str | None = None) -> None:
         """The process ends, or the observer switches itself off: write what there is. stopped_by: a signal's name."""
@@ -317,7 +286,7 @@ def watch_own_profiler(watch: Watch) -> None:
     @functools.wraps(make)
     def made(own: Any, *arguments: Any, **named: Any) -> None:
         if not making_ours:
-            watch.leave_alone(LEFT_ALONE)
+            watch.leave_alone()
         make(own, *arguments, **named)
 
     @functools.wraps(export)

@@ -7,8 +7,7 @@ import errno
 import os
 import re
 import signal
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,7 +18,6 @@ from harness.common.paths import COMMAND, PROGRAM, README_OF_IMAGES
 from harness.common.run_folder.job_folder import BACKEND
 from harness.common.run_folder.run_files import ERR, METRICS
 from harness.common.run_folder.run_store import UnreadFileError
-from harness.common.system import processes
 from harness.common.system.programs import shell_status
 from harness.experiment.exercises import OwnTraining
 from harness.heartbeats.dead import certain_death, deaths, exit_codes, first_death, last_logged, restarted
@@ -33,11 +31,9 @@ from harness.site.site import Container
 
 COPY = f"copy it again, or build it ({README_OF_IMAGES})"
 LONGEST_LINE = 1 << 16  # bytes of a rank's last line, and more
-_CLOSING_S = 3.0  # helpers of Python's multiprocessing end a moment after their rank
-_SHOWN = 5
 _NO_STEP = (
-    "no step was observed: it called no optimizer and no model's forward, or its Python ran with -I, -E or -S and so "
-    "without the observer"
+    "no step was observed: it called no optimizer and no model's forward, its Python ran with -I, -E or -S and so "
+    "without the observer, or it still ran when the program had ended"
 )
 LEAST_BYTES = 1 << 16  # a disk with less is full: a log and a status are as large
 _OF_DISK = {
@@ -177,13 +173,6 @@ def what_is_open(run: Run) -> str:
     asked = run.record.experiment
     if not isinstance(asked, OwnTraining):
         return ""
-    end_s = time.monotonic() + _CLOSING_S
-    while (left := list(_started_by(run))) and time.monotonic() < end_s:
-        time.sleep(0.2)
-    if left:
-        pids = ", ".join(map(str, left[:_SHOWN])) + (", …" if len(left) > _SHOWN else "")
-        many = f"{len(left)} processes of it were" if len(left) > 1 else "a process of it was"
-        return f"{many} still running when the program had ended (pid {pids}): what came after is not recorded"
     took, window = max(_steps(run), default=0), asked.window
     if not took:
         logged = last_logged(run.err)
@@ -209,15 +198,6 @@ def not_injected(run: Run) -> str:
     why = {"step": "no step of this training has its moment", "file": "this training has no file of that kind"}
     never = "this training never came to its moment"
     return "; ".join(f"nothing was injected by --fault {x}: {why.get(x.kind.per, never)}" for x in idle)
-
-
-def _started_by(run: Run) -> Iterator[int]:
-    """The processes of the training that live on this machine."""
-    wanted = f"HARNESS_OBSERVE={run.path}/".encode()
-    own = {os.getpid(), os.getppid()}
-    for pid in processes.pids():
-        if pid not in own and any(each.startswith(wanted) for each in processes.environment(pid)):
-            yield pid
 
 
 def _steps(run: Run) -> list[int]:

@@ -313,11 +313,11 @@ def test_a_checksum_is_of_every_bit_in_any_order(dtype: Any) -> None:
 
 
 def test_a_writer_that_is_closed_writes_nothing_for_another_thread_that_still_has_it(tmp_path: Path) -> None:
-    writer = metrics.MetricsWriter(tmp_path, _start(FINE_TUNING))
-    writer.close()
+    with metrics.MetricsWriter(tmp_path, _start(FINE_TUNING)) as writer:
+        pass
     PROGRESS.own_times.append((3, 100))
     writer.write_pending()
-    assert PROGRESS.own_times.pop() == (3, 100), "it is there for the next writer"
+    assert PROGRESS.own_times.pop() == (3, 100)
 
 
 def test_a_failed_training_says_so_in_its_last_line(tmp_path: Path) -> None:

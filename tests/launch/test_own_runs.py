@@ -107,7 +107,6 @@ def test_a_secret_is_kept_for_a_rerun_and_shown_to_nobody(tmp_path: Path) -> Non
     [
         (["bash", "-c", "kill -9 $$"], "failed", "exit 137: ended by the signal KILL"),
         (["true"], "completed", "no step was observed: it called no optimizer"),
-        (["bash", "-c", "setsid sleep 20 & sleep 1"], "completed", "a process of it was still running"),
         pytest.param(["printf", r"\377\000\033]0;t\a"], "completed", "no step was", marks=pytest.mark.long),
         pytest.param(["nohup", "no-such"], "failed", "exit 127: a program was not found", marks=pytest.mark.long),
     ],

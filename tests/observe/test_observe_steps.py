@@ -8,7 +8,7 @@ import pytest
 
 from harness.analysis.process.phases import Phase
 from harness.common.run_folder.heartbeats import PHASES
-from harness.observe.steps import BACKWARD, CLOCK, DATA, EVALUATION, FORWARD, OPTIMIZER, StepDurations, StepState
+from harness.observe.steps import BACKWARD, DATA, EVALUATION, FORWARD, OPTIMIZER, StepDurations, StepState
 
 MS = 1_000_000
 
@@ -32,14 +32,10 @@ class Told:
     def step_ends(self, step: StepDurations) -> None:
         self.steps.append(step)
 
-    def restarts(self) -> None:
-        self.steps.clear()
-
 
 class Script:
     """d: data, f: forward of the model, l: of a loss, b: backward, A and B: optimizers, o: only accumulates, e: forward
-    without gradients, v: of an evaluation, c: an optimizer with a closure, w: nothing observed, t: a second has passed
-    without any."""
+    without gradients, v: of an evaluation, c: an optimizer with a closure, w: nothing observed."""
 
     def __init__(self, optimizers: int) -> None:
         self.now = 0
@@ -60,10 +56,6 @@ class Script:
         self.now += MS
 
     _w = _pass
-
-    def _t(self) -> None:
-        self._pass()
-        self.steps.tick()
 
     def _d(self) -> None:
         if self.steps.begin(DATA):
@@ -130,8 +122,6 @@ class Script:
         ("de" * 5, 0, 5, FORWARD),
         ("del" * 5, 0, 5, FORWARD),
         ("df" * 5, 0, 5, FORWARD),  # an evaluation with gradients on
-        ("t" * 6, 0, 5, CLOCK),
-        ("t" * 6 + "dfbA" * 3, 1, 3, OPTIMIZER),  # what came before was no training
         ("e" * 3 + "dfbA" * 3, 1, 3, OPTIMIZER),  # an evaluation before the training
     ],
 )

@@ -18,7 +18,7 @@ from tests.waiting import limit_s
 pytestmark = pytest.mark.train
 
 TRAINING = """
-import json, os, sys, time, torch
+import json, os, time, torch
 import torch.distributed as dist
 dist.init_process_group("gloo")
 net = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.ReLU())

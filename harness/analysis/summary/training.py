@@ -54,8 +54,8 @@ class RankTraining(SummaryPart, kw_only=True):
     reason: str | None = None
     """Why it stopped."""
     steps_ended_by: str | None = None
-    """Of a training that is not the harness's: the call that ends a step (`optimizer`, `backward`, `forward`), or
-    `clock` for seconds. Null: not known, or the training marks its own steps."""
+    """Of a training that is not the harness's: the call that ends a step (`optimizer`, `backward`, `forward`).
+    Null: not known, or the training marks its own steps."""
     notes: list[str] = []
     """What the observer of such a training left out, and why; of a script that calls the profiler itself
     (`train_todo.py`), which calls are missing or wrong."""
