@@ -68,7 +68,7 @@ _RECORD_INSTEAD = {  # where the kind of recording carries no cause
     "hardware counters in the same recording",
     WORK_MISSING: "record all work of the device: the whole recording, and every process that uses the device",
 }
-_SAID_FIRST = (NOT_COMPLETED, STARTED_AGAIN, texts.DUPLICATES)
+_SAID_FIRST = (NOT_COMPLETED, texts.TRAIN_ALONE, STARTED_AGAIN, texts.DUPLICATES)
 _PARTS_ABSENT = (texts.UNREADABLE, texts.NOT_MEASURED, texts.TRACE_MISSING, texts.NO_TRACE, texts.NO_STEP)
 _ALL_TIMES = (texts.BUSY, texts.CROWDED, texts.LAYERS, texts.EVENTS_DROPPED, texts.WHOLE_GRAPHS)
 _PARTS = (

@@ -44,7 +44,7 @@ from harness.measure.nccl_log import read_nccl_logs
 from harness.measure.run_files import read_monitor, read_traffic, read_training
 from harness.measure.step_times import RankStepTimes, pace_of
 from harness.run import TRACE_FOLDERS, Run, typed, without_secrets
-from harness.run.ended import as_written, not_injected
+from harness.run.ended import as_written, not_injected, same_rank
 from harness.run.record import FINAL, PARTIAL_RECORD_FILE
 from harness.site.site import Site
 from harness.theory.devices import peak_flops_per_s
@@ -265,19 +265,21 @@ def _missing(run: Run, expected: Sequence[str]) -> list[Problem]:
 
 
 def _how_it_ended(run: Run) -> list[Problem]:
-    """Who was stuck where, or who failed first; which fault of a completed run was not injected."""
+    """Who was stuck where, or who failed first; who trains alone; which fault of a completed run was not injected."""
     status = run.status()
+    alone = same_rank(run.path)
+    found = [Problem.remark(problem_texts.TRAIN_ALONE, alone)] if alone else []
     if status is None or status.state not in FINAL:
-        return []
+        return found
     end = as_written(run, status)
     if end.state == "completed":
         idle, again = not_injected(run), restarted(run.path)
-        found = [Problem.doubt(problem_texts.NOT_INJECTED, idle)] if idle else []
+        found += [Problem.doubt(problem_texts.NOT_INJECTED, idle)] if idle else []
         return [*found, *([Problem.remark(problem_texts.STARTED_AGAIN, again)] if again else [])]
     hang = stuck_to_its_end(run.path)
     why = (end.why or (hang.since_clock if hang else "")) + (f"; try: {hang.advice}" if hang else "")
     said = why if why.startswith(end.state) else ": ".join(filter(None, [end.state, why]))
-    return [Problem.remark(problem_texts.NOT_COMPLETED, said)]
+    return [Problem.remark(problem_texts.NOT_COMPLETED, said), *found]
 
 
 def with_contents(summary: Summary, contents: RunContents) -> Summary:

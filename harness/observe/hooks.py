@@ -104,8 +104,9 @@ class Observer:
 
     def _switch_off(self, exception: Exception) -> None:
         self._off = True
-        why = exception if isinstance(exception, TakenError) else repr(exception)
-        print(f"observer: off from here on, because {why}", file=sys.stderr)
+        why = str(exception) if isinstance(exception, TakenError) else f"off from here on, because {exception!r}"
+        if why:
+            print(f"observer: {why}", file=sys.stderr)
         self.watch.close()
 
     def in_child(self) -> None:

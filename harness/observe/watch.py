@@ -36,6 +36,7 @@ from harness.observe.last_words import on_termination
 from harness.observe.lines import LineSampler
 from harness.observe.metrics import MetricsWriter, backend_name, peak_memory_bytes
 from harness.observe.ranges import Mark, records
+from harness.observe.same_rank import process_line, task_variables, told
 from harness.observe.steps import BACKWARD, DATA, EVALUATION, FORWARD, OPTIMIZER, StepDurations
 
 LEFT_ALONE = "the script records with torch.profiler itself, so nothing else is recorded; its traces are the run's"
@@ -50,7 +51,7 @@ MARKS = {  # as exercise 1 writes them; {}: the step's number
 
 def rank_now() -> tuple[int, int, int]:
     """(rank, world size, local rank), of the process group if there is one, else as the launcher set them."""
-    local = _number("LOCAL_RANK", 0)
+    local = _number("LOCAL_RANK", _number(task_variables()[2], 0))
     if dist.is_available() and dist.is_initialized():
         return dist.get_rank(), dist.get_world_size(), local
     return _number("RANK", _number("NODE_RANK", 0)), _number("WORLD_SIZE", 1), local
@@ -62,7 +63,7 @@ def _number(name: str, otherwise: int) -> int:
 
 
 class TakenError(RuntimeError):
-    """Another process of the job writes as this rank already."""
+    """Another process of the job writes as this rank already: a sentence on both, or nothing to be said."""
 
 
 def _takes_over(metrics: Path) -> bool:
@@ -108,7 +109,7 @@ class Watch:
 
     def step_begins(self, number: int) -> None:
         if self.rank < 0:
-            self._begin()
+            self._begin(is_sure=number > 0)
         if self._sampler is not None:
             is_recorded = self._arguments["profiler"] != "none" and self._window.start <= number < self._window.end
             self._sampler.in_step(is_recorded)
@@ -165,17 +166,21 @@ class Watch:
 
     # -- beginning and end ---------------------------------------------------------------------------------------------
 
-    def _begin(self) -> None:
+    def _begin(self, is_sure: bool) -> None:
+        """is_sure: it has trained, so a process group that it has not made by now joins it with no other process."""
         rank, world, local = rank_now()
         run_dir = self._run_dir()
         path = METRICS.path(run_dir, rank)
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            path.open("x").close()
+            with path.open("x", encoding="utf-8") as file:
+                file.write(process_line())
         except FileExistsError:
             if not _takes_over(path):
-                raise TakenError(f"another process of this job is rank {rank}: this one is not recorded") from None
-            path.write_text("", encoding="utf-8")
+                if is_sure:
+                    raise TakenError(told(run_dir, rank, path, has_met=world > 1)) from None
+                return
+            path.write_text(process_line(), encoding="utf-8")
             trace_file(run_dir, rank).unlink(missing_ok=True)
         self.rank, self._owner = rank, os.getpid()
         heartbeat.begin(rank, world, local)

@@ -16,7 +16,7 @@ from harness.common.display.printable import printable
 from harness.common.faults.fault import parse_fault
 from harness.common.paths import COMMAND, PROGRAM, README_OF_IMAGES
 from harness.common.run_folder.job_folder import BACKEND
-from harness.common.run_folder.run_files import ERR, METRICS
+from harness.common.run_folder.run_files import ERR, METRICS, SAME_RANK
 from harness.common.run_folder.run_store import UnreadFileError
 from harness.common.system.programs import shell_status
 from harness.experiment.exercises import OwnTraining
@@ -127,9 +127,16 @@ def end_of(run: Run, code: int | None, asked: str = "", asked_ns: int = 0, missi
     if found.state == "completed":
         cut_off = [death for death in ends if death.step and not death.left]
         notes = [f"the process of rank {death.rank} ended in step {death.step} and told no error" for death in cut_off]
-        return found._replace(note="; ".join(filter(None, [found.note, again, *notes[:1]])))
+        return found._replace(note="; ".join(filter(None, [same_rank(run.path), found.note, again, *notes[:1]])))
     why = found.why or why_it_ended(run, found.state, found.exit_code)
     return found._replace(why="; ".join(filter(None, [why, again])))
+
+
+def same_rank(run: Path) -> str:
+    """A sentence on processes of a run that are a rank which another one is already; empty if there are none."""
+    told = list(filter(None, map(SAME_RANK.known, SAME_RANK.paths(run))))
+    more = f" (and {len(told) - 1} more)" if len(told) > 1 else ""
+    return cut(printable(told[0].strip()), 2 * MOST_TOLD) + more if told else ""
 
 
 def as_written(run: Run, status: Status) -> Ending:

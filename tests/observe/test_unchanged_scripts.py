@@ -193,10 +193,14 @@ def test_ranks_that_the_script_spawns_itself(tmp_path: Path) -> None:
         "    optimizer = torch.optim.SGD(model.parameters(), 0.1)\n"
         "    for _ in range(8): model(torch.randn(4, 32)).sum().backward(); optimizer.step()\n"
         "    dist.destroy_process_group()\n"
-        "if __name__ == '__main__': mp.spawn(train, nprocs=2)\n"
+        "if __name__ == '__main__':\n"
+        "    mp.spawn(train, nprocs=2)\n"
+        "    model = torch.nn.Linear(32, 32)\n"  # what the parent does after it is no part of it, and no mistake
+        "    optimizer = torch.optim.SGD(model.parameters(), 0.1)\n"
+        "    for _ in range(3): model(torch.randn(4, 32)).sum().backward(); optimizer.step()\n"
     )
     run = start(tmp_path, text)
-    assert run.code == 0, run.err
+    assert (run.code, run.said) == (0, []), run.err
     for rank in (0, 1):
         assert len(run.steps(rank)) == 8
         assert run.last("end", rank)["status"] == "completed"

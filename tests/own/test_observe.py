@@ -13,13 +13,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from own_trainings import SCRIPTS
 
 from harness.common.run_folder import job_folder
+from harness.common.run_folder.run_files import METRICS, SAME_RANK
+from harness.observe import same_rank
 from tests.waiting import limit_s, wait_until
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -82,56 +84,51 @@ def test_a_training_becomes_a_run_and_its_answer_follows(tmp_path: Path) -> None
     assert third.startswith(("Try: ", "More: "))
 
 
-@pytest.mark.long  # as tests/observe/test_last_words.py, in a whole run
 @pytest.mark.train
-def test_a_training_that_fails_is_a_run_that_says_where(tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(
-        "import torch\nmodel = torch.nn.Linear(4, 4)\nbest = torch.optim.SGD(model.parameters())\n"
-        "for step in range(9):\n    model(torch.ones(2, 4)).sum().backward()\n    best.step()\n"
-        "raise ValueError('bad sample')\n"
-    )
-    done = observed(tmp_path, sys.executable, "train.py")
-    assert done.returncode == 1
+def test_tasks_that_train_alone_are_told_in_the_log_and_by_status(tmp_path: Path) -> None:
+    step = {"SLURM_JOB_ID": "11", "SLURM_STEP_ID": "0", "SLURM_NTASKS": "2"}
+    first, second = (observed(tmp_path, *TRAINING, env=environ(**step, SLURM_PROCID=task)) for task in "01")
+    (said,) = re.findall("observer: (task 0 .* and task 1 .* are both rank 0: each trains alone, .*)", second.stderr)
     told = subprocess.run(
-        [*WORD[:-1], "report", "here-1", "--json"],
-        cwd=tmp_path,
-        env=environ(),
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=limit_s(),
+        [*WORD[:-1], "status", "11"], cwd=tmp_path, env=environ(), capture_output=True, text=True, check=True
     )
-    problems = [each["evidence"] for each in json.loads(told.stdout)["quality"]["problems"]]
-    assert any("ValueError: bad sample (train.py:7)" in each for each in problems), problems
-    again = subprocess.run(
-        [*WORD[:-1], "run", "here-1"],
-        cwd=tmp_path,
-        env=environ(),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=limit_s(),
-    )
-    assert again.returncode == 2
-    assert f"observe --no-report -- {sys.executable} train.py" in again.stderr
+    assert said in told.stdout and "observer:" not in first.stderr
 
 
-@pytest.mark.long  # as test_observe_lines.py, in a whole training
-@pytest.mark.train
-def test_time_outside_of_all_phases_has_its_line_without_a_profiler(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(
-        "import time, torch\nmodel = torch.nn.Linear(4, 4)\nbest = torch.optim.SGD(model.parameters())\n"
-        "def wait():\n    time.sleep(0.05)\n"
-        "for step in range(30):\n    wait()\n    model(torch.ones(2, 4)).sum().backward()\n    best.step()\n"
-        "    time.sleep(3 * (step == 20))\ntime.sleep(3)\n"
+HERE: dict[str, Any] = {"task": None}
+SRUN = {"SLURM_PROCID": "1", "SLURM_LOCALID": "1"}
+TORCHRUN = {**SRUN, "TORCHELASTIC_RUN_ID": "a", "LOCAL_RANK": "0"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "first", "local", "said"),
+    [
+        (SRUN, {"task": 0}, 1, "RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS LOCAL_RANK=$SLURM_LOCALID MASTER_ADDR=…"),
+        ({**SRUN, "OMPI_COMM_WORLD_RANK": "1"}, {"task": 0}, 0, "set in each task RANK=$OMPI_COMM_WORLD_RANK"),
+        (TORCHRUN, {"task": 0, "host": "node1"}, 0, "task 0 (pid 7 on node1) and task 1 "),
+        (TORCHRUN, {"task": 0, "host": "node1"}, 0, "give torchrun --nnodes $SLURM_NNODES --node-rank $SLURM_NODEID"),
+        ({**TORCHRUN, "ACCELERATE_MIXED_PRECISION": "no"}, {"task": 0}, 0, "give accelerate launch --num_machines"),
+        ({}, HERE, 0, "put `observe --` before each, or call init_process_group in both"),
+        (SRUN, {"task": 0, "met": True}, 1, "which saw one before the ranks had met"),
+        ({}, {**HERE, "pid": os.getppid()}, 0, ""),
+        ({}, {**HERE, "above": [os.getpid()]}, 0, ""),
+    ],
+)
+def test_processes_that_are_the_same_rank_are_named_with_what_makes_them_one_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], first: Any, *, local: int, said: str
+) -> None:
+    from harness.observe import watch
+
+    monkeypatch.setattr(os, "environ", environment)
+    assert watch.rank_now()[2] == local
+    metrics = METRICS.path(tmp_path, 0)
+    metrics.parent.mkdir()
+    metrics.write_text(json.dumps({**json.loads(same_rank.process_line()), "pid": 7, "above": [], **first}) + "\n")
+    told = same_rank.told(tmp_path, 0, metrics, has_met="met" in first)
+    assert said in told
+    assert [path.read_text().strip() for path in SAME_RANK.paths(tmp_path)] == [told] * bool(
+        said and "met" not in first
     )
-    said = " ".join(observed(tmp_path, sys.executable, "train.py", flags=()).stderr.split())
-    assert re.search(r"backward and optimizer: \d+ % of them at train.py:5 in `wait`", said), said
-    (run,) = runs(tmp_path)
-    lines = map(json.loads, (run / "lines/rank0.jsonl").read_text().splitlines())
-    places = [line["id"] for line in lines if line["event"] == "at"]
-    assert all(a != b for a, b in pairwise(places)), "no step is sampled at the rate of recorded ones"
 
 
 @pytest.mark.train

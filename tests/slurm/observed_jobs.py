@@ -134,6 +134,20 @@ export RANK=$SLURM_PROCID LOCAL_RANK=0 WORLD_SIZE=2; exec {{observe}}python plai
         (1,),
         code=139,
     ),
+    UsersJob("with a limit", f"{{observe}}timeout 600 python one_process.py {MORE}", (1,)),
+    UsersJob(
+        "with a trap",
+        f"""trap 'kill $!' USR1
+srun --ntasks=1 {{observe}}python one_process.py {MORE} &
+wait $!""",
+        (1,),
+    ),
+    UsersJob(
+        "tasks that train alone",
+        f"""#SBATCH --nodes=2 --ntasks-per-node=1
+srun {{observe}}python one_process.py {MORE}""",
+        (1,),
+    ),
     UsersJob("no Python at all", "{observe}hostname; srun {observe}true", ()),
     UsersJob(
         "a shell script with a pipe",

@@ -44,6 +44,9 @@ NOT_COMPLETED = "the run did not complete"
 STARTED_AGAIN = "the training was started again"
 """Processes of the training failed, and others took their place, as with torchrun's `--max-restarts`: what is recorded
 is of the last ones."""
+TRAIN_ALONE = "processes do not train together"
+"""Several processes of the run are the same rank, as tasks of srun without `RANK`: who they are, and what makes them
+one training. Numbers are those of the first."""
 NOT_INJECTED = "a fault was not injected"
 """The run completed, and no step of any rank has the moment of the fault: `data-stall` needs a DataLoader."""
 NO_WORK = "no work was recorded on any device"

@@ -28,6 +28,7 @@ from harness.launch.cancel import Cancellation
 from harness.launch.cancel import cancel as cancel_run
 from harness.launch.poll import look_at, state_of
 from harness.run import Run, find_run
+from harness.run.ended import same_rank
 from harness.run.record import FINAL
 from harness.run.state import RunState
 
@@ -142,6 +143,8 @@ def status(run: RunArgument = "last", as_json: JsonOption = False) -> int:
         return 0
     exit_code = "" if own is None or own.exit_code is None else f", exit {own.exit_code}"
     lines = [f"{found.job_id}  {state}{exit_code}  {found.name}", f"  {reason}" if reason else ""]
+    alone = same_rank(found.path)
+    lines += [f"  {alone}"] if alone and alone not in reason else []
     lines += [f"  {bad.sentence}"] if bad else []
     lines += _of_hang(hang) if hang else []
     lines += [f"  missing: {name}" for name in missing]

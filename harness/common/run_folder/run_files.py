@@ -102,6 +102,13 @@ METRICS = Entry(
     "the training",
     "`report`, `watch`, `ls`",
 )
+SAME_RANK = Entry(
+    "metrics/same-rank-*.txt",
+    "text",
+    "of each process that is a rank which another one is already, a sentence on both",
+    "the training",
+    "`report`, `status`",
+)
 LINES = Entry(
     "lines/rank*.jsonl",
     "JSON lines",
@@ -224,7 +231,19 @@ HIDDEN_FAULTS = Entry(
 FILES: tuple[Entry, ...] = (
     *(RECORD, SCRIPT, GROUP_SCRIPT, PLAN, ACCELERATE_SETTINGS, DS_CONFIG, MODEL, OBSERVE, HOSTS, NSYS_COMMANDS),
     *(STATUS, NODE_STATUS, OUT, ERR, AFTER, SCHEDULER_LOG, HEARTBEATS, EVIDENCE, HANG),
-    *(METRICS, LINES, JOB_TIME, INJECTED, MEMORY_SNAPSHOTS, KINETO, NSYS_REPORTS, NSYS_EXPORTS, CAPTURES, NCCL_LOGS),
+    *(
+        METRICS,
+        SAME_RANK,
+        LINES,
+        JOB_TIME,
+        INJECTED,
+        MEMORY_SNAPSHOTS,
+        KINETO,
+        NSYS_REPORTS,
+        NSYS_EXPORTS,
+        CAPTURES,
+        NCCL_LOGS,
+    ),
     *(MONITORS, MONITOR_META, MONITOR_SAMPLES, MONITOR_NETWORK, MONITOR_SUMMARY, MONITOR_PLOTS),
     *(CHECKPOINTS, WEIGHTS, TOKENS),
     *(SUMMARY, PAGE, COLLECTIVES, VERDICT, COMM, EXPORTS, ANSWER, REVEALED, HIDDEN_FAULTS),
