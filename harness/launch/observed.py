@@ -252,7 +252,7 @@ class ObservedCommand:
         if not joined.first:
             return
         if not any(job_folder.trained(joined.path)):
-            job_folder.withdraw(joined)
+            job_folder.withdraw(joined, self._before, code)
             say(self._before, "no Python process below this command trained with PyTorch: nothing is kept", always=True)
             return
         if not code:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from harness.common.display.printable import printable
 from harness.common.errors import RequestError, WorkError, near_path, nearest_or_list
 from harness.common.paths import COMMAND, IN_CHECKOUT, expanded
-from harness.common.run_folder.job_folder import roots
+from harness.common.run_folder.job_folder import BACKEND, roots
 from harness.common.run_folder.run_files import RECORD
 from harness.common.system.bounded_read import BoundedReadError, open_regular, why_unread
 from harness.common.system.slurm_notation import fields_of
@@ -94,6 +94,8 @@ def find_run(token: str, root: Path | None = None) -> Run:
     if token == "last":
         return runs[-1]
     hits = [r for r in runs if token == r.name] or [r for r in runs if token == _safe_id(r)]
+    # Nothing is kept of a job's first command that did not train.
+    hits = hits or [r for r in runs if _is_of_job(r, token)][:1]
     if len(hits) == 1:
         return hits[0]
     if hits:
@@ -108,6 +110,22 @@ def find_run(token: str, root: Path | None = None) -> Run:
         # It may be one of the runs that this user may not read.
         + (f"; {shut[0]} may not be read{whose(shut[0])}" if (shut := closed(root or runs_root())) else "")
     )
+
+
+def trainings(run: Run, token: str) -> list[Run]:
+    """What `observe` has seen in a job, the first one first, if the run was named by the job's id; else nothing."""
+    if not _is_of_job(run, token):
+        return []
+    folder = run.path.parent.parent.parent
+    return [each for each in all_runs(folder) if _is_of_job(each, token)]
+
+
+def _is_of_job(run: Run, token: str) -> bool:
+    """Whether a run is a training that `observe` has seen in the job: the first one, or as 12-1 in the job 12."""
+    record, is_job = run.known_record, _SLURM_ID.fullmatch(token)
+    if record is None or not is_job or record.backend != BACKEND:
+        return False
+    return re.fullmatch(rf"{token}(-\d+)?", record.job_id) is not None
 
 
 def _of_slurm(token: str, root: Path | None) -> list[Path]:

@@ -19,9 +19,11 @@ from typing import Any
 import pytest
 from own_trainings import SCRIPTS
 
+from harness.cli.watch.of_job import of_job
 from harness.common.run_folder import job_folder
 from harness.common.run_folder.run_files import METRICS, SAME_RANK
 from harness.observe import same_rank
+from harness.run import find_run
 from tests.waiting import limit_s, wait_until
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -268,7 +270,7 @@ def test_the_environment_of_the_command_differs_only_by_what_it_needs(tmp_path: 
 def test_where_nothing_trains_nothing_is_kept(tmp_path: Path) -> None:
     done = observed(tmp_path, sys.executable, "-c", "print(1)")
     assert done.stdout == "1\n"
-    assert runs(tmp_path) == []
+    assert not list(tmp_path.iterdir()), "no empty folder either"
     assert "nothing is kept" in done.stderr
 
 
@@ -365,6 +367,61 @@ def test_the_tasks_of_a_step_share_a_run_and_the_next_step_has_its_own(tmp_path:
     assert again.first
     third = join(**{**job, "SLURM_STEP_ID": "1"}, SLURM_PROCID="0")
     assert third.path.name == "train-4711-2"
+
+
+@pytest.mark.parametrize(
+    ("ends", "lines"),
+    [
+        (
+            (("completed", 0), ("failed", 7)),
+            [
+                "4711   failed: 1 of 2 trainings in this job",
+                "train-4711-1: failed, exit 7: REPORT-1",
+                "train-4711: completed: REPORT",
+            ],
+        ),
+        (
+            (("completed", 0), ("", 1)),
+            [
+                "4711   failed: 1 of 2 trainings in this job",
+                "train-4711-1: failed, exit 1, before anything trained",
+                "train-4711: completed: REPORT",
+            ],
+        ),
+        (
+            (("", 0), ("cancelled", 143), ("completed", 0)),
+            [
+                "4711   cancelled: 1 of 2 trainings in this job",
+                "train-4711: cancelled, exit 143: REPORT",
+                "train-4711-1: completed: REPORT-1",
+            ],
+        ),
+        (
+            (("", 1), ("completed", 0)),  # found by the job's id all the same
+            [
+                "4711   failed: 1 of 2 trainings in this job",
+                "train-4711: failed, exit 1, before anything trained",
+                "train-4711-1: completed: REPORT-1",
+            ],
+        ),
+        ((("failed", 7),), []),
+    ],
+)
+def test_a_job_is_as_its_worst_training(
+    tmp_path: Path, join: Join, monkeypatch: pytest.MonkeyPatch, ends: tuple[tuple[str, int], ...], lines: list[str]
+) -> None:
+    """ends: of each training its state, empty if nothing trained, and its exit status."""
+    monkeypatch.setenv("HARNESS_RUNS", str(tmp_path))
+    job = {"SLURM_JOB_ID": "4711"}
+    for state, code in ends:
+        joined = join(SLURM_JOB_ID="4711")
+        job_folder.write_run(joined, job_folder.RunRequest(["train.py"], ["train.py"], "/"), job, {})
+        job_folder.write_end(joined, state, code)
+        if not state:
+            job_folder.withdraw(joined, job | {"HARNESS_RUNS": str(tmp_path)}, code)
+    told = "\n".join(of_job(find_run("4711"), "4711")).replace("bash slurm.sh report 4711", "REPORT")
+    assert [line.strip() for line in told.splitlines()] == [*lines]
+    assert of_job(find_run("last"), "last") == []
 
 
 def test_the_ranks_of_one_launcher_share_a_run_and_a_restart_stays_in_it(tmp_path: Path, join: Join) -> None:

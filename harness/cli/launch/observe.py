@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal, NoReturn
 
@@ -25,6 +25,12 @@ OnHang = Literal["report", "stop"]
 Shell = Literal["sh", "lua", "tcl"]
 MOST_STEPS = 10_000
 _OF_DEEPSPEED = re.compile(r"--local[_-]rank=\d+")  # its launcher puts this word before the script's own
+# By language: a comment, how a folder comes before those of PYTHONPATH, how a variable is set, how a text is quoted.
+_MODULES: dict[str, tuple[str, str, str, Callable[[str], str]]] = {
+    "sh": ("#", "export PYTHONPATH=%s${PYTHONPATH:+:$PYTHONPATH}", "export %s=%s", shlex.quote),
+    "lua": ("--", 'prepend_path("PYTHONPATH", %s)', 'setenv("%s", %s)', '"{}"'.format),
+    "tcl": ("#", "prepend-path PYTHONPATH %s", "setenv %s %s", "{{{}}}".format),
+}
 FLAGS = (
     DeclaredParameter(
         ("--profiler",), "none|torch", "also record some steps, with torch.profiler [none]", kind=Profiler
@@ -116,12 +122,10 @@ def _folder() -> str:
 def observe(arguments: list[str]) -> int:
     """What `observe` prints without a command; returns the exit code."""
     given = _flags(arguments)
-    if "--env" in given and len(given) == 1:
-        print("\n".join(module_lines(given["--env"])))
-        return 0
-    if "--summary" in given and len(given) == 1:
-        print("\n".join(summary_lines(given["--summary"])))
-        return 0
+    for flag, lines_of in {"--env": module_lines, "--summary": summary_lines}.items():
+        if [*given] == [flag]:
+            print("\n".join(lines_of(given[flag])))
+            return 0
     raise RequestError(f"observe: name a command after --, as in {COMMAND} observe -- torchrun train.py")
 
 
@@ -146,27 +150,17 @@ def module_lines(shell: str) -> list[str]:
     >>> module_lines("lua")[1].startswith('prepend_path("PYTHONPATH", "')
     True
     """
-    folder = str(ROOT / "harness/observe/site")
+    comment, prepend, setenv, quoted = _MODULES[shell]
     values = {job_folder.VARIABLE: job_folder.BY_ITSELF, job_folder.PYTHON: sys.executable}
     off = f"for who does not want it: {job_folder.VARIABLE}={job_folder.OFF[0]}"
-    if shell == "lua":
-        head = [f"-- Observe every training in Python; {off}", f'prepend_path("PYTHONPATH", {_quoted(folder)})']
-        return [*head, *(f'setenv("{name}", {_quoted(text)})' for name, text in values.items())]
-    if shell == "tcl":
-        head = [f"# Observe every training in Python; {off}", f"prepend-path PYTHONPATH {{{folder}}}"]
-        return [*head, *(f"setenv {name} {{{text}}}" for name, text in values.items())]
-    path = f"{shlex.quote(folder)}${{PYTHONPATH:+:$PYTHONPATH}}"
-    head = [f"# Observe every training in Python; {off}", f"export PYTHONPATH={path}"]
-    return [*head, *(f"export {name}={shlex.quote(text)}" for name, text in values.items())]
-
-
-def _quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    head = [f"{comment} Observe every training in Python; {off}", prepend % quoted(str(ROOT / "harness/observe/site"))]
+    return [*head, *(setenv % (name, quoted(text)) for name, text in values.items())]
 
 
 def summary_lines(job_id: str) -> list[str]:
-    """Three lines on the runs of a job: what ran and how it ended, where its time went, and what to try. Raises
-    RequestError: the job has no run. WorkError: its runs tell nothing."""
+    """Three lines on the run of a job: what ran and how it ended, where its time went, and what to try; of several, the
+    worst state and a line for each. Raises RequestError: the job has no run. WorkError: its run tells nothing."""
+    from harness.cli.watch.of_job import of_job
     from harness.common.errors import HarnessError
     from harness.explain.answer import answer
     from harness.measure.request import ReportRequest as Measuring
@@ -174,7 +168,11 @@ def summary_lines(job_id: str) -> list[str]:
     from harness.report.first_screen import heading
     from harness.run import find_run
 
+    if job_id == os.environ.get("SLURM_JOB_ID"):  # of an array's task it is a number that its user never sees
+        job_id = job_folder.slurm_job(os.environ) or job_id
     run = find_run(job_id)
+    if several := of_job(run, job_id):
+        return several
     try:
         (summary,) = measure_request(Measuring(tokens=[str(run.path)], window="steps")).summaries
     except HarnessError as error:

@@ -90,11 +90,13 @@ def json_text(summaries: list[Summary]) -> str:
 
 def _show(paths: list[str], summaries: list[Summary], full: bool, pages: list[Path]) -> None:
     from harness.cli.terminal import columns, show
+    from harness.cli.watch.of_job import of_job
     from harness.measure.request import resolve_path
     from harness.report.exercise_0.terminal import is_comm_run, render_comm
     from harness.report.first_screen import first_screen, place_of, whole_report
     from harness.report.tables.table import WIDTH
     from harness.report.tables.terminal import render_rest, render_section
+    from harness.run import Run
 
     tests, width = [path for path in map(resolve_path, paths) if is_comm_run(path)], columns(WIDTH)
     if len(tests) == len(paths):
@@ -103,6 +105,8 @@ def _show(paths: list[str], summaries: list[Summary], full: bool, pages: list[Pa
         if pages:
             show(f"\nThe page: {printable(', '.join(map(str, pages)))}\n")
         return
+    if len(paths) == 1 and (run := Run(resolve_path(paths[0]))).is_run and (several := of_job(run, paths[0])):
+        show("\n".join([*several, "", ""]))
     for number, s in enumerate(summaries):
         page = pages[number] if len(pages) == len(summaries) else next(iter(pages), None)
         show(first_screen(s, width, more="" if full else whole_report(paths, s), page=page))

@@ -14,6 +14,7 @@ import typer
 
 from harness.cli.options import JsonOption
 from harness.cli.watch.follow import Tail, tails, wait_for_end
+from harness.cli.watch.of_job import of_job
 from harness.common.display.format import span
 from harness.common.display.printable import printable
 from harness.common.errors import HarnessError, RequestError, WorkError
@@ -142,7 +143,7 @@ def status(run: RunArgument = "last", as_json: JsonOption = False) -> int:
         print(json.dumps({**of_run, **ends, "missing": missing, **told}, indent=1))
         return 0
     exit_code = "" if own is None or own.exit_code is None else f", exit {own.exit_code}"
-    lines = [f"{found.job_id}  {state}{exit_code}  {found.name}", f"  {reason}" if reason else ""]
+    lines = [*of_job(found, run), f"{found.job_id}  {state}{exit_code}  {found.name}", f"  {reason}" if reason else ""]
     alone = same_rank(found.path)
     lines += [f"  {alone}"] if alone and alone not in reason else []
     lines += [f"  {bad.sentence}"] if bad else []

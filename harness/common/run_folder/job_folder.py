@@ -36,6 +36,7 @@ OFF = ("off", "0", "no")  # its values for a user who does not want it
 BACKEND = "observed"  # the name of what says the state of such runs
 WINDOW = {"skip": 5, "wait": 0, "warmup": 2, "active": 10}  # as of `run -- train.py`
 HERE = "here"  # in the name of a run outside of a batch job
+_FAILED = "failed.json"  # of a command that failed before anything trained
 _LONGEST_NAME = 60
 _MOST_TRAININGS = 10_000  # of one job
 _OLD_S = 86_400.0  # without a write, of a folder in the node's memory
@@ -390,9 +391,33 @@ def _user() -> str:
         return str(os.getuid())
 
 
-def withdraw(joined: JoinedProcess) -> None:
-    """Remove a run in which nothing trained; its number stays taken."""
+def withdraw(joined: JoinedProcess, environ: Mapping[str, str], code: int) -> None:
+    """Remove a run in which nothing trained, and the folders that are empty then. Of a command that failed in a job its
+    exit status stays, as the job has failed."""
     shutil.rmtree(str(joined.path), ignore_errors=True)
+    own = joined.path.parents[1]
+    with suppress(OSError):
+        if code and slurm_job(environ):
+            _linked_if_new(joined.claim / _FAILED, json.dumps({"exit_code": code}))
+        else:
+            shutil.rmtree(str(joined.claim), ignore_errors=True)
+            joined.claim.with_suffix(".json").unlink()
+        for folder in (joined.path.parent, joined.claim.parent, own / ".jobs"):
+            folder.rmdir()
+        (own / ".gitignore").unlink()
+        own.rmdir()
+        if not environ.get("HARNESS_RUNS"):
+            own.parent.rmdir()
+
+
+def failed_commands(own: Path, job: str) -> dict[str, int]:
+    """The commands of a job that failed before anything trained, with their exit statuses. own: the folder of runs."""
+    found = {}
+    for path in sorted((own / ".jobs" / job).glob(f"*/{_FAILED}")):
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            name, code = (json.loads(each.read_text(encoding="utf-8")) for each in (path.with_name("name.json"), path))
+            found[str(name["name"])] = int(code["exit_code"])
+    return found
 
 
 def trained(run: Path) -> Iterator[Path]:
