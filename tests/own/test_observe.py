@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from own_trainings import SCRIPTS
 
+from harness.cli.launch.observe import is_prefix
 from harness.cli.watch.of_job import of_job
 from harness.common.run_folder import job_folder
 from harness.common.run_folder.run_files import METRICS, SAME_RANK
@@ -324,6 +325,38 @@ def test_a_wrong_request_is_one_sentence_and_starts_nothing(
     assert sentence in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert not list(tmp_path.iterdir())
+
+
+STANDS_FOR = {  # a launcher: it starts what comes after its own flags
+    **dict.fromkeys(("srun", "mpirun", "deepspeed"), 'while [[ $1 == -* ]]; do shift 2; done; exec "$@"'),
+    "word/training-traces": 'echo typed "$@"; while [[ $1 != -- ]]; do shift; done; shift; exec "$@"',
+    **dict.fromkeys(("torchrun", "accelerate", "python", "train.py"), "echo trained"),
+    "scontrol": "echo node1",
+}
+
+
+def test_the_page_puts_the_word_where_the_training_is_and_it_runs_without_it(tmp_path: Path) -> None:
+    page = (REPOSITORY / "docs/own.md").read_text(encoding="utf-8").split("## In the job")[1]
+    lines = [
+        line.replace("\\|", "|") for line in re.findall(r"^\| .+ \| `(.*training-traces.*)` \|$", page, re.MULTILINE)
+    ]
+    after = "\n".join(re.findall(r"^[ +](.*)$", page.split("```diff\n")[1].split("```")[0], re.MULTILINE))
+    (tmp_path / "word").mkdir()
+    for name, does in STANDS_FOR.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\n{does}\n")
+        (tmp_path / name).chmod(0o755)
+    for script, folder in [(after, "elsewhere"), *((each, "word") for each in (after, *lines))]:
+        env = {"PATH": f"{tmp_path}:{tmp_path / folder}:/usr/bin:/bin", "SLURM_JOB_NODELIST": "node1"}
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", script],
+            cwd=tmp_path,
+            env=env,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode, done.stderr, done.stdout.split()[-1]) == (0, "", "trained"), script
+        assert is_prefix(done.stdout.split()[1:]) == (folder == "word"), script
 
 
 def test_old_folders_in_the_nodes_memory_are_removed(join: Join) -> None:
