@@ -353,7 +353,7 @@ def _of_phases(s: Summary) -> str:
     lines = s.job_time.lines_by_rank.get(rank.rank, []) if s.job_time else []
     if lines and lines[0].share >= NOTICEABLE:
         seen = lines[0].share * other_ns * rank.steps_total * _LOOKS_PER_NS
-        few = f" (seen in {seen:.0f} samples)" if 1 <= seen < _MANY_LOOKS else ""
+        few = f" (from about {seen:.0f} samples)" if 1 <= seen < _MANY_LOOKS else ""
         return (
             f"{said}: {', '.join(f'{share_words(line)} of them at {line_words(s, line)}' for line in lines[:2])}{few}."
         )

@@ -163,7 +163,8 @@ def also(s: Summary, others: Sequence[TimeLost]) -> str:
 
 def _whole_ns(s: Summary, time_lost: TimeLost) -> float:
     """Of a step, the part of the devices' time that has the name of this loss; 0: none."""
-    field = {Cause.COMMUNICATION: "exposed_communication_ns", Cause.COPIES: "exposed_memory_ns"}.get(time_lost.cause)
+    fields: dict[str, str] = {Cause.COMMUNICATION: "exposed_communication_ns", Cause.COPIES: "exposed_memory_ns"}
+    field = fields.get(time_lost.cause)
     return (device_time.share(s.devices, field) or 0.0) * s.replay.step_ns if field and s.replay else 0.0
 
 

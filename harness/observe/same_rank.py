@@ -32,8 +32,8 @@ def task_variables() -> tuple[str, str, str]:
 
 
 def process_line() -> str:
-    """Who this process is, as the first line of the metrics that it is about to write. above: the processes that have
-    started it, as far as they are known."""
+    """Who this process is, as the first line of the metrics that it is about to write; `above` are the processes
+    that have started it, as far as they are known."""
     number = os.environ.get(task_variables()[0], "")
     about = {
         "event": "process",

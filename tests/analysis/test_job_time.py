@@ -13,6 +13,7 @@ import pytest
 from harness.analysis.summary import CodeLocation, JobTime
 from harness.common.run_folder.job_parts import IMPORTS, MEETING, MODEL, PARTS
 from harness.common.run_folder.run_files import JOB_TIME
+from harness.explain.job_time import sentence
 from harness.measure.job_time.records import rank_record
 from harness.measure.job_time.time_lines import (
     JobRecord,
@@ -23,7 +24,6 @@ from harness.measure.job_time.time_lines import (
     job_time,
     rank_line,
 )
-from harness.report.tables.job_time import sentence
 
 S = 1_000_000_000
 

@@ -93,7 +93,13 @@ def test_tasks_that_train_alone_are_told_in_the_log_and_by_status(tmp_path: Path
     first, second = (observed(tmp_path, *TRAINING, env=environ(**step, SLURM_PROCID=task)) for task in "01")
     (said,) = re.findall("observer: (task 0 .* and task 1 .* are both rank 0: each trains alone, .*)", second.stderr)
     told = subprocess.run(
-        [*WORD[:-1], "status", "11"], cwd=tmp_path, env=environ(), capture_output=True, text=True, check=True
+        [*WORD[:-1], "status", "11"],
+        cwd=tmp_path,
+        env=environ(),
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=limit_s(),
     )
     assert said in told.stdout and "observer:" not in first.stderr
 
@@ -354,6 +360,7 @@ def test_the_page_puts_the_word_where_the_training_is_and_it_runs_without_it(tmp
             capture_output=True,
             text=True,
             check=False,
+            timeout=limit_s(),
         )
         assert (done.returncode, done.stderr, done.stdout.split()[-1]) == (0, "", "trained"), script
         assert is_prefix(done.stdout.split()[1:]) == (folder == "word"), script

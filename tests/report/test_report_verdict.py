@@ -216,7 +216,7 @@ ANSWERS: dict[str, Answer] = {
     "of a place that was seen seldom, how often": (
         summary(training=[own_clock(forward=30, backward=20).model_copy(update={"steps_total": 10})], devices=[],
                 job_time=JobTime(elapsed_ns=10**9, useful_share=0.5, lines_by_rank={1: [LINE]})),
-        (f"{OUTSIDE}: 97 % of them at train.py:5 (seen in 12 samples).",), (), None,
+        (f"{OUTSIDE}: 97 % of them at train.py:5 (from about 12 samples).",), (), None,
     ),
     "the lines outside of all phases": (
         summary(training=[own_clock(forward=30, backward=20)], devices=[],

@@ -57,7 +57,6 @@ def test_all_ranks_count_and_record_the_same_steps(slurm_sh: SlurmSh, tmp_path: 
     time = read_job_time(Run(run.path))
     assert sum(part.duration_ns for part in time.parts) == time.elapsed_ns
     assert {"job start", "launch", "imports", "steps", "ending"} <= {part.part for part in time.parts}
-    assert time.unknown == []
 
 
 @pytest.mark.long  # another launcher of the training above
