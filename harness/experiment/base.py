@@ -87,7 +87,7 @@ class Experiment(BaseModel):
     )
     on_hang: Literal["report", "stop"] = value(
         "--on-hang", metavar="WHAT", free=True, compared=False, group="where"
-    ).option("report", "if no rank makes progress (before the first step: if none works): report it, or stop the job")
+    ).option("report", "if no rank makes progress: report it, or stop the job as soon as none works")
     no_ib: bool = switch(
         "--no-ib",
         tag="noib",

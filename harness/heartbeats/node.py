@@ -15,12 +15,13 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
+from harness.common.display.text import ranks_named
 from harness.common.run_folder.heartbeats import MEMORY
 from harness.common.run_folder.run_files import EVIDENCE, MONITORS, STATUS
 from harness.common.run_folder.run_store import UnreadFileError
 from harness.heartbeats.collect import Collector
 from harness.heartbeats.hang import Hang, write_hang
-from harness.heartbeats.preparing import preparation
+from harness.heartbeats.preparing import preparation, work_of
 from harness.heartbeats.silent_nodes import seen
 from harness.heartbeats.stuck import judge
 from harness.monitor.record import record
@@ -62,7 +63,8 @@ class Guard:
     """Decides from the files of all nodes whether the run is stuck, in a thread, and writes `live/stuck.json`. Of a
     run that has ended no step yet it says who works.
 
-    Looks every two seconds. stop: whether to end a job that is stuck. over: set when it looks no more."""
+    Looks every two seconds. stop: whether to end a job that is stuck, as soon as none of its ranks works: a long
+    computation looks as one without an end. over: set when it looks no more."""
 
     def __init__(self, run: Path, stop: bool) -> None:
         self._run, self._stop = run, stop
@@ -108,15 +110,19 @@ class Guard:
             if self._hang is not None:
                 write_hang(self._run, self._hang._replace(until_ns=time.time_ns()))
             self._hang = None
-        elif self._hang is None or self._hang.sentence != found.sentence:
-            first = self._hang is None
-            self._hang = found._replace(found_ns=time.time_ns(), stops=self._stop)
+            return
+        works = [rank.rank for rank in node_evidence.ranks if work_of(rank)] if node_evidence else []
+        hang = found._replace(found_ns=time.time_ns(), stops=self._stop and not works)
+        if self._hang is None:
+            goes_on = f"  it goes on: --on-hang stop ends no job while {ranks_named(works)} may work"
+            lines = [*hang.told(hang.found_ns), *[goes_on] * (self._stop and not hang.stops)]
+            print("\n".join(lines), file=sys.stderr, flush=True)
+        if self._hang is None or (self._hang.sentence, self._hang.stops) != (hang.sentence, hang.stops):
+            self._hang = hang
             write_hang(self._run, self._hang)
-            if first:
-                print("\n".join(self._hang.told(time.time_ns())), file=sys.stderr, flush=True)
-                if self._stop:
-                    self.over.set()  # what is seen from now on is the end of the job
-                    self._end_job()
+        if hang.stops:
+            self.over.set()  # what is seen from now on is the end of the job
+            self._end_job()
 
     def _end_job(self) -> None:
         """Tell the job's script, which ends what it has started and writes the state `stuck`."""

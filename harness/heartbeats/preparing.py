@@ -1,5 +1,5 @@
-"""A run that has ended no step yet: which ranks work, and which wait for them. While one works, the run is not stuck:
-nobody knows how long it takes to compile, to read data or to load weights.
+"""Which ranks work in a run that makes no progress, and which wait for them. Before the first step it is not stuck
+while one works: nobody knows how long it takes to compile, to read data or to load weights. No job is ended meanwhile.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ def at_work(node_evidence: NodeEvidence) -> dict[int, str]:
     """What the ranks do that work, as follows "rank 1 is", the busiest first; if none does, those of which it cannot be
     seen."""
     ranks = sorted(node_evidence.ranks, key=lambda rank: rank.quiet_ns)
-    if works := {rank.rank: doing for rank in ranks if (doing := _work_of(rank))}:
+    if works := {rank.rank: doing for rank in ranks if (doing := work_of(rank, UNKNOWN_S))}:
         return works
     there = {rank.rank for rank in ranks} | set(node_evidence.gone)
     unseen = dict.fromkeys(set(range(node_evidence.world)) - there, "not there yet")
     return unseen | {rank: f"on {node.host}, which is silent" for node in node_evidence.silent for rank in node.ranks}
 
 
-def _work_of(rank: Evidence) -> str:
-    """Empty: none. The processor time of one that waits in a collective may be the waiting itself; one whose Python
-    does not answer may wait for a core."""
+def work_of(rank: Evidence, least_s: float = QUIET_NS / 1e9) -> str:
+    """Empty: none, also of one that is quiet for `least_s`. The processor time of one that waits in a collective may be
+    the waiting itself; one whose Python does not answer may wait for a core."""
     children = [child["program"] for child in rank.children]
     busy = [child["program"] for child in rank.children if child["computes"] or child["state"] in _AT_WORK]
-    least_s = UNKNOWN_S if rank.threads or rank.state in "Tt" else 3 * UNKNOWN_S
+    least_s *= 1 if rank.threads or rank.state in "Tt" else 3
     asleep = rank.state != "D" and (waits_for_ranks(rank) is not None or rank.quiet_ns >= least_s * 1e9)
     at = f" in {where(place)}" if (place := place_of(rank)) else ""
     if busy or (_COMPILERS.intersection(children) and not asleep):

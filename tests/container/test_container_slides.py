@@ -124,14 +124,3 @@ def recorded(slurm_sh: SlurmSh, nsys: Path, *words: str) -> Submitted:
     done = slurm_sh("-e", "1", "--profiler", "nsys", *words, "--site", site, "--wait", "--json", *SHORT, env=env)
     checked(done.returncode, done.stderr + slurm_sh.newest_log())
     return submitted(done.stdout)
-
-
-@pytest.mark.long  # as test_slurm_doctor.py, inside
-def test_the_doctor_looks_inside_from_every_node(slurm_sh: SlurmSh) -> None:
-    done = slurm_sh("doctor", "--in-job", "--json", "--site", site_of(slurm_sh, "doctor", 1))
-    lines = json.loads(done.stdout)["lines"]
-    (found,) = (line for line in lines if line["what"] == "imported in the container")
-    assert found["level"] == "ok"
-    assert "torch" in found["found"]
-    assert found["hosts"] == ["node1", "node2"]
-    assert {line["what"] for line in lines if line["level"] == "problem"} == set()

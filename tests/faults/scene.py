@@ -32,7 +32,6 @@ from tests.waiting import limit_s, wait_until
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 200.0  # of each wait, on an idle machine: six runs share it
 LOOK_S = 1.0  # between two looks at whether a run is over: each is a program that starts
-HOUR_NS = 3600 * 10**9
 LOCAL_SITE: dict[str, Any] = {
     "name": "here",
     "description": "this machine, as the tests of faults use it",

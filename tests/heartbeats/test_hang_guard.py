@@ -16,7 +16,7 @@ from harness.heartbeats.node import Guard
 from harness.heartbeats.silent_nodes import seen
 from harness.heartbeats.stuck import judge
 from tests.heartbeats.evidences import NOW_NS, S, rank, waiting
-from tests.waiting import limit_s
+from tests.waiting import limit_s, wait_until
 
 
 def written(run: Path, node: str, ranks: list[int], last_s: float, *more: dict[str, Any]) -> None:
@@ -64,6 +64,32 @@ def test_what_the_end_of_a_stopped_job_looks_like_does_not_change_the_answer(
     assert hang is not None
     assert (hang.kind, hang.ranks, hang.stops) == ("sleeps", (0,), True)
     assert "rank 0 is sleeping in data.py:41" in capsys.readouterr().err
+
+
+CHILD = {"pid": 77, "program": "eval", "state": "S", "computes": False, "waits_in": ""}
+WORKS: dict[str, dict[str, Any]] = {
+    "it computes": {"computes": True, "quiet_ns": 0},
+    "it reads": {"quiet_ns": 0},
+    "its child runs": {"waits_in": "waiting for a child", "children": [{**CHILD, "state": "R"}]},
+}
+
+
+@pytest.mark.parametrize("works", WORKS.values(), ids=WORKS)
+def test_a_job_whose_rank_works_is_told_and_ended_only_when_it_does_not_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], works: dict[str, Any]
+) -> None:
+    """As a rank that evaluates alone after an epoch, while the others wait in a barrier."""
+    monkeypatch.setattr("harness.heartbeats.node.LOOK_S", 0.05)
+    monkeypatch.setattr("time.time_ns", lambda: NOW_NS)
+    written(tmp_path, "a", [0, 1], 1)
+    since_ns = NOW_NS - 70 * S
+    seen_there(tmp_path, "a", [rank(0, since_ns=since_ns, **works), waiting(1)._replace(since_ns=since_ns)])
+    with Guard(tmp_path, stop=True) as guard:
+        wait_until(lambda: read_hang(tmp_path), "what is told")
+        assert not guard.over.wait(0.3)
+        assert "it goes on: --on-hang stop ends no job while rank 0 may work" in capsys.readouterr().err
+        seen_there(tmp_path, "a", [rank(0, waits_in="sleeping"), waiting(1)])
+        assert guard.over.wait(limit_s())
 
 
 def test_what_was_seen_before_a_suspension_says_nothing_of_now(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.common.errors import WorkError
+from harness.common.paths import ROOT
 from harness.experiment.exercises import DDP, DeepSpeed, Experiment, Megatron, OwnTraining
 from harness.launch.job import REQUEST, resolve
 from harness.launch.on_node.by_hand import run_of_script, with_arguments
@@ -46,7 +47,7 @@ def test_a_dry_runs_script_runs_as_it_is_and_as_it_was_edited(tmp_path: Path) ->
         said.append(done.stdout)
     plain, edited = all_runs(tmp_path / "runs")
     for run, text in zip((plain, edited), said, strict=True):
-        assert text == f"run {run.job_id}: {run.path}\nfollow it: bash slurm.sh logs {run.job_id} -f\n"
+        assert text == f"run {run.job_id}: {run.path}\nfollow it: bash {ROOT}/slurm.sh logs {run.job_id} -f\n"
     assert [run.status().state for run in (plain, edited)] == ["completed", "completed"]
     assert plain.record.edited == ""
     changed = [line for line in edited.record.edited.splitlines() if line[0] in "+-"]

@@ -1,9 +1,8 @@
-"""Unchanged trainings hang, die and compute NaN as they are asked to: on that rank, and in that step."""
+"""Unchanged trainings hang and die as they are asked to: on that rank, and in that step."""
 
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,10 +22,10 @@ LOOKED_AT_S = 2.0  # in which a hanging training writes nothing
 
 
 @contextmanager
-def trained_with(fault: str, folder: Path, name: str = "plain_ddp") -> Iterator[Running]:
+def trained_with(fault: str, folder: Path) -> Iterator[Running]:
     """A training whose rank 1 has the fault; at the end nothing of it is left."""
     asked = {"faults": [f"{fault},step={STEP}"], "profiler": "none"}
-    running = start(training_of(name), folder, ["--steps", str(STEPS)], asked=asked)
+    running = start(training_of("plain_ddp"), folder, ["--steps", str(STEPS)], asked=asked)
     with all_ended(running.process):
         yield running
 
@@ -64,17 +63,3 @@ def test_a_training_of_one_s_own_hangs_or_dies(fault: str, said: str, tmp_path: 
             assert not any((running.folder / f"truth.rank{rank}").exists() for rank in (0, 1)), "its loop has not ended"
         assert (faults_of(running, 0), faults_of(running, 1)) == ([], [(STEP, fault.partition(",")[0])])
         assert "observer: off" not in running.log
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", ["plain_ddp", "accelerate_loop", "fsdp2", "transformers_trainer"])
-@pytest.mark.parametrize("what", ["loss", "gradient"])
-def test_the_loss_of_one_s_own_training_is_nan(what: str, name: str, tmp_path: Path) -> None:
-    with trained_with(f"nan,in={what},rank=1", tmp_path / "run", name) as running:
-        ended = running.ended()
-        losses = [ended.truth(rank)["losses"] for rank in (0, 1)]
-        per_step = len(losses[0]) // STEPS
-        nan = [[math.isnan(float.fromhex(loss)) for loss in each[::per_step]] for each in losses]
-        known = STEP + (what == "gradient")
-        assert nan[1] == [step >= known for step in range(STEPS)]
-        assert nan[0] == [step > STEP for step in range(STEPS)], "by the gradients of the step before"

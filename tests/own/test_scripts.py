@@ -17,7 +17,6 @@ pytestmark = pytest.mark.train
 
 STEPS = 14
 PARTS = ("data_ns", "forward_ns", "backward_ns", "optimizer_ns")
-NOT_SEEN = {"pipelining": ("data_ns",)}  # it has no DataLoader: what it does for its data is in no phase
 START = WINDOW["skip"] + WINDOW["wait"] + WINDOW["warmup"]
 END = START + WINDOW["active"]
 KNOWN_BEFORE = ("transformers_trainer", "lightning_ddp")

@@ -361,17 +361,6 @@ def test_a_killed_monitor_is_started_again_and_changes_nothing_else(with_killed_
     assert said.count("the monitor ended with status 137") == said.count("; it is started again once") == 2
 
 
-# Long: it looks at the run of the test above; tests/launch has the flags' ways into a command.
-@pytest.mark.long
-def test_flags_before_and_after_the_two_dashes_reach_the_training(with_killed_monitors: Submitted) -> None:
-    assert "-mixed1-" in with_killed_monitors.path.name
-    assert "-gas2-" in with_killed_monitors.path.name
-    start = with_killed_monitors.events(0)[0]
-    assert start["gradient_accumulation_steps"] == 2
-    assert "bf" in start["dtype"]
-    assert with_killed_monitors.read("run.json")["experiment"]["slow_dataloading"] is True
-
-
 def test_a_node_that_dies_is_not_taken_for_a_training_that_fails(slurm_sh: SlurmSh) -> None:
     slurm = slurm_sh.slurm
     run = slurm_sh.submit_words(*slurm_sh.light("on-a-node-that-dies"), "--active-steps", "9999")

@@ -26,7 +26,6 @@ from harness.theory.flops import USUAL_MFU
 from tests.study.kit import asked_at, completed, page_of
 
 LEONARDO = ("--site", "leonardo")
-ON_LEONARDO = "bash slurm.sh -e 1 --site leonardo"
 LARGE = ("-e", "1", *LEONARDO, "--", "--model", "mistral-7b")
 
 

@@ -1,4 +1,5 @@
-"""Real trainings on this machine: every lesson that a CPU can show, as a student does it."""
+"""Real trainings on this machine: every lesson that a CPU can show, as a student does it, and a reference that is
+recorded, held against what it was, and damaged."""
 
 from __future__ import annotations
 
@@ -14,6 +15,8 @@ import yaml
 
 from harness.experiment.exercises import DDP
 from harness.study.lessons import RelationOutcome, lesson_names, load_lesson
+from harness.study.reference.stored import read_reference, read_runs
+from tests.planted import leaks, planted
 from tests.study.kit import completed
 from tests.waiting import limit_s
 
@@ -28,6 +31,16 @@ OUTCOMES: dict[str, list[RelationOutcome]] = {
     **{name: [YES, YES, YES] for name in ("1o", "2a")},
     "2e": [YES, YES, CANNOT],
 }
+
+PLANTED = planted("for-a-reference")
+LIST = """
+name: short
+title: One short run
+device: cpu
+variants:
+  - name: ddp
+    asks: {exercise: 1, gpus_per_node: 2, skip_steps: 1, wait_steps: 0, warmup_steps: 1, active_steps: 3}
+"""
 
 pytestmark = pytest.mark.train
 
@@ -49,7 +62,7 @@ def short(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def harness(runs: Path, *words: str, site: str = "local") -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "HARNESS_RUNS": str(runs), "HARNESS_SITE": site, "CUDA_VISIBLE_DEVICES": ""}
+    env = {**os.environ, **PLANTED, "HARNESS_RUNS": str(runs), "HARNESS_SITE": site, "CUDA_VISIBLE_DEVICES": ""}
     env.pop("HARNESS_REFERENCES", None)
     argv = [sys.executable, "-m", "harness", *words]
     return subprocess.run(argv, cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=limit_s(600))
@@ -102,3 +115,31 @@ def test_again_starts_the_pair_anew_although_there_is_one(tmp_path: Path) -> Non
     done = harness(runs, "lesson", "1a", "--again", "--site", str(path))
     assert done.returncode == 1
     assert f"running: bash slurm.sh -e 1 --site {path}" in done.stderr
+
+
+@pytest.mark.long  # two trainings; test_reference_store.py has the same of runs that are made
+def test_a_reference_is_recorded_checked_and_damaged(tmp_path: Path) -> None:
+    runs, names = tmp_path / "runs", tmp_path / "short.yaml"
+    names.write_text(LIST, encoding="utf-8")
+    record = ("record", "--list", str(names), "--name", "real", "--yes", "--repeats", "2")
+
+    whole = harness(runs, "reference", *record)
+    assert whole.returncode == 0, whole.stderr
+    assert "real: kept 2 runs of 1 variant in" in whole.stdout
+
+    folder = runs / "references" / "real"
+    kept = read_reference(folder)
+    first_run, second_run = read_runs(folder, kept.variants[0]).runs
+    assert first_run.metrics["all_reduce_bytes"] == second_run.metrics["all_reduce_bytes"] == 1247488
+    assert (kept.environments[0].software["torch"], len(kept.environments)) == ("2.13.0+cpu", 1)
+
+    again = harness(runs, "reference", "check", str(runs / second_run.path), "--against", "real")
+    assert "counts and bytes are the same" in " ".join(again.stdout.split()), again.stdout + again.stderr
+
+    assert leaks(tmp_path, PLANTED) == []  # runs, logs, the controller's own files and the reference
+
+    trace = next((runs / second_run.path / "torch").glob("rank1*"))
+    trace.write_bytes(trace.read_bytes()[:-1000])
+    cut = harness(runs, "reference", "check", str(runs / second_run.path), "--against", "real")
+    assert cut.returncode == 1
+    assert "trace damaged" in " ".join(cut.stdout.split()), cut.stdout

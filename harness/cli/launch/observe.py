@@ -39,7 +39,7 @@ FLAGS = (
     DeclaredParameter(
         ("--on-hang",),
         "report|stop",
-        "what to do if no rank makes progress (before the first step: if none works) [report]",
+        "what to do if no rank makes progress; stop: as soon as none works [report]",
         kind=OnHang,
     ),
     DeclaredParameter(("--no-report",), "", "print no report after the command"),

@@ -194,9 +194,8 @@ def was_started_with(pid: int, path: Path) -> bool:
     """True when process `pid` lives and has an argument that ends like `path`, whose start may be a link."""
     end = "/".join(("", *path.parts[-2:])).encode()
     words = words_of(pid)
-    if words == [
-        b""
-    ]:  # a zombie, or so new that its words are not there yet; or a thread of the kernel, without a program
+    # A zombie has no words, nor has one that is so new that they are not there yet, or a thread of the kernel.
+    if words == [b""]:
         try:
             return lives(pid) and bool((PROC / str(pid) / "exe").readlink())
         except OSError:
