@@ -99,8 +99,7 @@ class Guard:
         return over
 
     def _look(self) -> None:
-        is_still = any(EVIDENCE.paths(self._run))
-        node_evidence = seen(self._run, time.time_ns(), self._runs_since_ns) if is_still else None
+        node_evidence = seen(self._run, time.time_ns(), self._runs_since_ns) if any(EVIDENCE.paths(self._run)) else None
         found = judge(node_evidence) if node_evidence else None
         said = preparation(node_evidence) if node_evidence else ""
         if said and time.monotonic() >= self._tell_s:

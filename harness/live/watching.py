@@ -67,13 +67,17 @@ def print_json(view: RunView) -> None:
 
 def print_screen(view: RunView) -> None:
     """Print the screen below what the terminal shows."""
-    print("\n".join(screen(view, *_size(), colour=unguarded(sys.stdout).isatty())))
+    _show("".join(f"{line}\n" for line in screen(view, *_size(), colour=unguarded(sys.stdout).isatty())))
 
 
 def draw_screen(view: RunView) -> None:
     """Draw the screen over what the terminal shows. The cursor is then on the line below it."""
+    _show(_HOME + "".join(line + _END_OF_LINE for line in screen(view, *_size())) + _REST)
+
+
+def _show(text: str) -> None:
+    """Write what steers the terminal, in characters that it has."""
     out = unguarded(sys.stdout)
-    text = _HOME + "".join(line + _END_OF_LINE for line in screen(view, *_size())) + _REST
     encoding = out.encoding or "utf-8"
     out.write(text.encode(encoding, "replace").decode(encoding))
     out.flush()

@@ -60,12 +60,12 @@ JOB = JobRecord(begin_ns=0, end_ns=25 * S, submitted_ns=-5 * S, nodes={0: (1 * S
 def test_a_job_that_was_computed_by_hand() -> None:
     ranks = [
         record(0, [(2, IMPORTS, 1), (5, MEETING, 2), (8, MODEL, 3), (9, "", 4)], [10, 11, 12, 13]),
-        record(1, [(2, IMPORTS, 1), (6, "", 7), (8, MODEL, 3), (9, "", 4)], [10, 11, 12, 13]),
+        replace(record(1, [(2, IMPORTS, 1), (6, "", 7), (8, MODEL, 3), (9, "", 4)], [10, 11, 12, 13]), node=1),
     ]
-    found = job_time(JOB, ranks)
+    found = job_time(replace(JOB, nodes={**JOB.nodes, 1: (S * 3 // 2, 23 * S)}), ranks)
     assert seconds(found) == {
         "job start": 1,
-        "launch": 1,
+        "launch": 1,  # also while rank 1's node has not begun
         "imports": 4,  # rank 1's
         "meeting": 2,  # rank 0 waits for rank 1, which is at line 7
         "model": 1,

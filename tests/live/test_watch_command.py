@@ -215,3 +215,5 @@ def test_on_a_terminal_the_screen_is_drawn_over_itself(run: Run, fails: bool, co
     assert shown.end() == code
     drawn = shown.said.count("\x1b[H"), shown.said.count("\x1b[J")
     assert not fails or drawn[0] == drawn[1] >= 2, "Ctrl-C may come within a screen"
+    below = OnTerminal("--once")
+    assert below.end() == fails and "\x1b[1m" in below.said and "\ufffd" not in below.said
