@@ -134,6 +134,9 @@ def verdict(summary: Summary) -> Diagnosis:
         return replace(without, further=[where] if where else [])
     if not where:
         return Diagnosis(["Nothing that was recorded shows where the time of a step went."], doubt)
+    if summary.job_time is not None and any(part.part == STUCK for part in summary.job_time.parts):
+        look = f"{COMMAND} status {(summary.run or {}).get('job_id') or 'RUN'}"
+        return Diagnosis([where], doubt, attempt=Attempt("look where each rank was, and at what to try", look))
     found, best = summary.findings or ([] if summary.replay else by_share(summary)), to_gain(summary)
     gain = [gain_sentence(summary, best)] if best else []
     if not found:
@@ -375,12 +378,12 @@ def _nothing(s: Summary, best: WhatIf | None, where: str) -> str:
     if not are_cpus(s.devices) and s.devices and not any(d.compute_ns for d in s.devices):
         record = "record steps in which the device computes"
         return f"No kernel ran in this recording, so what a step loses cannot be known from this: {record}."
-    if s.job_time is not None and any(part.part == STUCK for part in s.job_time.parts):
-        return where
     if not s.devices:
         return _of_phases(s) or where
-    least = percent(NOTICEABLE)
-    said = [f"{'No cause of lost time' if best else 'No part that could be avoided'} is above {least} of the time."]
+    said = [
+        f"{'No cause of lost time' if best else 'No part that could be avoided'} is above {percent(NOTICEABLE)} of the "
+        "time."
+    ]
     idle = device_time.share(s.devices, "idle_ns") or 0.0
     if idle > NOTICEABLE:
         said.append(f"{percent(idle)} of the time is idle{idle_causes(s, idle)}.")

@@ -132,7 +132,7 @@ def first_screen(s: Summary, width: int = WIDTH, *, more: str = "", page: Path |
     said, lines = answer(s), _Lines(min(width, WIDTH))
     lines.wrapped(heading(s), "bold", "  ", _HEADING)
     ended = [doubt for doubt in said.doubts if doubt.lower().startswith(NOT_COMPLETED)]
-    lines.wrapped(" ".join(ended), "bold red", "  ", _DOUBT)
+    lines.wrapped(" ".join(ended), "bold red", "  ")
     doubts = [*_edited(s), *(doubt for doubt in said.doubts if doubt not in ended)]
     lines.wrapped(" ".join(doubts), "yellow", "  ", _DOUBT)
     lines.blank(_BLANK_ABOVE)

@@ -200,11 +200,11 @@ ANSWERS: dict[str, Answer] = {
         summary(training=[own_clock(forward=30, backward=20)], devices=[]), (OUTSIDE, "--profiler torch"), (), None,
     ),
     "a run that was stuck to its end": (
-        summary(training=[own_clock(forward=60, backward=38)], devices=[], job_time=STUCK),
-        ("A step takes 100 ms",), ("avoided", "add --profiler"), None,
+        summary(training=[own_clock(forward=60, backward=30, data=10)], devices=[], job_time=STUCK),
+        ("A step takes 100 ms",), ("avoid", "add --profiler"), "status RUN",
     ),
     "a run that was stuck, recorded before": (
-        summary(compute=99, idle={"launch-bound": 1}, job_time=STUCK), ("99.0 % computing",), ("avoided",), None,
+        summary(compute=50, idle={"data loading": 50}, job_time=STUCK), ("50.0 % computing",), ("avoid",), "status RUN",
     ),
     "a run that died before a step": (
         summary(training=[own_clock()], devices=[]), ("Nothing that was recorded shows",), ("outside", "clock"), None,
