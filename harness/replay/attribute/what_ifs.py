@@ -18,7 +18,7 @@ from harness.replay.remove.edits import EditedLengths, larger_buckets, rows_of, 
 
 _STALLS = (IdleTime.HOST.label, IdleTime.NOT_RECORDED.label, IdleTime.ALLOCATION.label, IdleTime.COLLECTOR.label)
 
-OF_ONE_STEP = ", for the work of one step of today"  # of a step that does the work of several
+OF_ONE_STEP = " (for the work of one step)"  # of a step that does the work of several
 
 
 @dataclass(frozen=True)
@@ -99,20 +99,20 @@ WHAT_IFS: tuple[WhatIfKind, ...] = (
         same_work=False,
         operators=True,
     ),
-    WhatIfKind("no-tiny-kernels", "no time between operators, for example with CUDA graphs", _no_gaps, bound=True),
-    WhatIfKind("gas-x2", "gradients reduced half as often (accumulation × 2)", changes.accumulated(2)),
-    WhatIfKind("gas-x4", "gradients reduced a quarter as often (accumulation × 4)", changes.accumulated(4)),
+    WhatIfKind("no-tiny-kernels", "no time between operators (as with CUDA graphs)", _no_gaps, bound=True),
+    WhatIfKind("gas-x2", "half of the reductions (accumulation × 2)", changes.accumulated(2)),
+    WhatIfKind("gas-x4", "a quarter of the reductions (accumulation × 4)", changes.accumulated(4)),
     WhatIfKind("micro-batch-x2", f"twice the micro-batch{OF_ONE_STEP}", changes.larger, same_work=False),
     WhatIfKind(
-        "micro-batches-x2", f"twice the micro-batches through the pipeline{OF_ONE_STEP}", changes.more_in_pipeline
+        "micro-batches-x2", f"twice the micro-batches{OF_ONE_STEP}", changes.more_in_pipeline
     ),
     WhatIfKind(
         "one-bucket", "gradients in buckets of 25 MB", lambda context: larger_buckets(context.job), more_on_cpus=True
     ),
     WhatIfKind(
-        "no-communication", "messages that take no time; ranks still wait for each other", changes.free, bound=True
+        "no-communication", "messages take no time, ranks wait as before", changes.free, bound=True
     ),
     WhatIfKind(
-        "products-x2", "matrix products twice as fast, as bf16 may make them", changes.in_16_bits, same_work=False
+        "products-x2", "matrix products twice as fast (as bf16 may)", changes.in_16_bits, same_work=False
     ),
 )
