@@ -24,9 +24,10 @@ from harness.analysis.summary.problem_texts import (
     WORK_MISSING,
 )
 from harness.common.display.format import Scale, duration, percent
+from harness.common.display.text import how_many
 from harness.common.paths import COMMAND
 from harness.common.run_folder.job_folder import WORD
-from harness.common.run_folder.job_parts import STUCK
+from harness.common.run_folder.job_parts import STEPS, STUCK
 from harness.compare.summaries import kinds_of_recording, kinds_without_causes
 from harness.explain.commands import (
     asked_words,
@@ -51,7 +52,7 @@ from harness.explain.findings import (
     to_gain,
     work_sentences,
 )
-from harness.explain.job_time import leads, sentence
+from harness.explain.job_time import leads, sentence, time_words
 from harness.explain.location import locations
 from harness.explain.start import before_sentences, how_to_record_steps, is_only_start, says_first_use, start_sentence
 from harness.replay.attribute.causes import CAUSES
@@ -345,6 +346,12 @@ def _of_phases(s: Summary) -> str:
         ("optimizer", rank.median_optimizer_ns),
     )
     other_ns, scale = step_ns - sum(ns or 0 for _, ns in phases), Scale(step_ns)
+    steps_ns = sum(part.duration_ns for part in s.job_time.parts if part.part == STEPS) if s.job_time else 0
+    if steps_ns > 2 * rank.steps_total * step_ns > 0:
+        return (
+            f"A few steps take most of the time: {how_many(rank.steps_total, 'step')} take {time_words(steps_ns)}, and "
+            f"the median step {duration(step_ns)}."
+        )
     if other_ns < _MUCH_OUTSIDE * step_ns:
         said = ", ".join(f"{name} {scale.text(ns)}" for name, ns in phases if ns and ns >= _TOLD * step_ns)
         return f"Nothing stands out: {said} of {scale.text(step_ns)} {scale.unit}."

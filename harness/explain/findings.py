@@ -148,23 +148,24 @@ def further_sentence(s: Summary, time_lost: TimeLost) -> str:
 
 
 def also(s: Summary, others: Sequence[TimeLost]) -> str:
-    """The smaller losses in a few words each, the largest first; of a stall also its place, as there may be several;
+    """The smaller losses in a few words each, the largest first; of a cause of which there are several also its place;
     of a part of the devices' time, how much it is."""
     scale, said = Scale(s.replay.step_ns) if s.replay else None, list[str]()
     for found in others:
-        at = (short_location(s, found) or _place(s, found)) if found.cause in ONE_EACH else ""
-        size = f"{scale.text(found.lost_ns)} {scale.unit}" if scale else about(found.share)
+        is_one_of_many = found.cause in ONE_EACH or sum(found.cause == each.cause for each in s.findings) > 1
+        at = (short_location(s, found) or _place(s, found)) if is_one_of_many else ""
         whole_ns = _whole_ns(s, found)
-        if scale and found.lost_ns < whole_ns:
-            size = f"{scale.text(found.lost_ns)} of {scale.text(whole_ns)} {scale.unit}"
+        whole = f" of {scale.text(whole_ns)}" if scale and found.lost_ns < whole_ns else ""
+        size = f"{scale.text(found.lost_ns)}{whole} {scale.unit}" if scale else about(found.share)
         said.append(f"{label_of(found)}{at} {size}")
     return " · ".join(said)
 
 
 def _whole_ns(s: Summary, time_lost: TimeLost) -> float:
     """Of a step, the part of the devices' time that has the name of this loss; 0: none."""
-    fields: dict[str, str] = {Cause.COMMUNICATION: "exposed_communication_ns", Cause.COPIES: "exposed_memory_ns"}
-    field = fields.get(time_lost.cause)
+    field = {Cause.COMMUNICATION.value: "exposed_communication_ns", Cause.COPIES.value: "exposed_memory_ns"}.get(
+        time_lost.cause
+    )
     return (device_time.share(s.devices, field) or 0.0) * s.replay.step_ns if field and s.replay else 0.0
 
 

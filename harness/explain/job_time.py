@@ -115,17 +115,10 @@ def sentence(job_time: JobTime, most: int = _MOST) -> str:
 def part_words(part: JobTimePart) -> str:
     """A part with its time, what it is, its rank and its line."""
     doing = DOING.get(part.part, part.part)
-    if part.part == parts.IMPORTS and part.what:
-        doing = f"{doing} ({part.what} first of all)"
-    if part.part == parts.FIRST_STEP and part.what:
-        doing = f"{doing} ({part.what})"
-    who = []
-    if part.rank is not None and part.part == parts.MEETING:
-        who.append(f"rank {part.rank} came last")
-    elif part.rank is not None:
-        who.append(f"rank {part.rank}")
-    if part.where is not None:
-        who.append(short_place(part.where))
+    if part.what and part.part in (parts.IMPORTS, parts.FIRST_STEP):
+        doing += f" ({part.what}{' first of all' * (part.part == parts.IMPORTS)})"
+    who = [] if part.rank is None else [f"rank {part.rank}{' came last' * (part.part == parts.MEETING)}"]
+    who += [] if part.where is None else [short_place(part.where)]
     about = f" [{', '.join(who)}]" if who else ""
     return f"{time_words(part.duration_ns)} {doing}{about}"
 

@@ -222,12 +222,18 @@ class ObservedCommand:
 
     def _is_stuck(self, number: int) -> bool:
         """Whether a signal is the guard's word, with --on-hang stop, that no rank makes progress any more."""
-        if number != signal.SIGUSR2 or not HANG.path(self._joined.path).exists():
+        if number != signal.SIGUSR2 or not self._ends_stuck():
             return False
         self._kill_at_s = time.monotonic() + KILL_S
         processes.signal_all([self._child], signal.SIGTERM)
         threading.Thread(target=kill_stuck, args=(str(self._joined.memory),), daemon=True).start()
         return True
+
+    def _ends_stuck(self) -> bool:
+        """Whether the guard ends the job, which it does not while a rank works."""
+        with suppress(UnreadFileError, KeyError, TypeError):
+            return HANG.as_json.read(HANG.path(self._joined.path))["stops"] is True
+        return False
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
@@ -273,7 +279,7 @@ class ObservedCommand:
 
     def _write_end(self, code: int) -> None:
         asked = "cancelled" if self._asked_ns else ""
-        if HANG.path(self._joined.path).exists() and self._request.on_hang == "stop":
+        if self._ends_stuck():
             asked = "stuck"
         if code:  # the ranks' own words would take time to read, and whoever waits for this must learn of it at once
             job_folder.write_end(self._joined, decide(Witnesses(code, asked)).state, code)

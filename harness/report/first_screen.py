@@ -76,8 +76,11 @@ def _of_devices(s: Summary) -> StepBar | None:
     split = [(label, sum(getattr(d, field) or 0 for d in s.devices), color) for label, field, color in _SPLIT]
     split += [(_idle_label(s, cause), idle_ns[cause], _IDLE_COLORS.get(cause, IDLE)) for cause in largest]
     avoidable = _avoidable(s, largest)
-    scale = whole_ns / window_ns
-    return _bar(unit, whole_ns, [StepBarPart(label, scale * ns, color, avoidable[label]) for label, ns, color in split])
+    return _bar(
+        unit,
+        whole_ns,
+        (StepBarPart(label, whole_ns / window_ns * ns, color, avoidable[label]) for label, ns, color in split),
+    )
 
 
 def _unit(s: Summary, window_ns: float) -> tuple[str, float]:
@@ -198,7 +201,8 @@ class _Lines:
             if len(rows) > _MOST_LINES:
                 for row, following in pairwise(rows):
                     if following.goes_on and following.optional == least and not row.goes_on:
-                        row.text.truncate(self.width - 2)
+                        room = row.text.plain[: self.width - 2].rstrip()
+                        row.text.truncate(room.rfind(". ") + 1 or len(room))
                         row.text.append(" …")
                 rows = [row for row in rows if row.optional != least]
         return [row.text for row in rows]

@@ -213,6 +213,12 @@ ANSWERS: dict[str, Answer] = {
         summary(training=[own_clock(forward=51, backward=40)], devices=[]),
         ("Nothing stands out: forward 51, backward 40 of 100 ms.", "--profiler torch"), ("outside",), None,
     ),
+    "few steps that are far longer": (
+        summary(training=[own_clock(forward=51, backward=40).model_copy(update={"steps_total": 10})], devices=[],
+                job_time=JobTime(elapsed_ns=10**10, useful_share=0.3,
+                                 parts=[JobTimePart(part="steps", duration_ns=3 * 10**9, share=0.3)])),
+        ("A few steps take most of the time: 10 steps take 3.00 s, and the median step 100 ms.",), ("stands",), None,
+    ),
     "of a place that was seen seldom, how often": (
         summary(training=[own_clock(forward=30, backward=20).model_copy(update={"steps_total": 10})], devices=[],
                 job_time=JobTime(elapsed_ns=10**9, useful_share=0.5, lines_by_rank={1: [LINE]})),

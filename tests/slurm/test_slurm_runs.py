@@ -250,15 +250,6 @@ def test_warned_of_its_time_limit_it_closes_its_traces_and_ends_by_itself(slurm_
         assert (run.path / "gpus-monitor" / node / "summary.json").is_file()
 
 
-@pytest.mark.long
-def test_at_its_time_limit_it_is_a_timeout(slurm_sh: SlurmSh) -> None:
-    run = slurm_sh.submit(slurm_sh.site("plain"), *ENDLESS)
-    wait_for_active_steps(slurm_sh, run)
-    slurm_sh.slurm.run("scontrol", "update", f"JobId={run.job_id}", "EndTime=now")
-    assert slurm_sh.slurm.wait(run.job_id) == "TIMEOUT"
-    assert slurm_sh.status(run.job_id)["state"] == "timeout"
-
-
 def sabotaged(slurm_sh: SlurmSh, name: str, code: str) -> Path:
     """A site whose trainings run `code` first."""
     folder = slurm_sh.runs.parent / name

@@ -103,16 +103,10 @@ WHAT_IFS: tuple[WhatIfKind, ...] = (
     WhatIfKind("gas-x2", "half of the reductions (accumulation × 2)", changes.accumulated(2)),
     WhatIfKind("gas-x4", "a quarter of the reductions (accumulation × 4)", changes.accumulated(4)),
     WhatIfKind("micro-batch-x2", f"twice the micro-batch{OF_ONE_STEP}", changes.larger, same_work=False),
-    WhatIfKind(
-        "micro-batches-x2", f"twice the micro-batches{OF_ONE_STEP}", changes.more_in_pipeline
-    ),
+    WhatIfKind("micro-batches-x2", f"twice the micro-batches{OF_ONE_STEP}", changes.more_in_pipeline),
     WhatIfKind(
         "one-bucket", "gradients in buckets of 25 MB", lambda context: larger_buckets(context.job), more_on_cpus=True
     ),
-    WhatIfKind(
-        "no-communication", "messages take no time, ranks wait as before", changes.free, bound=True
-    ),
-    WhatIfKind(
-        "products-x2", "matrix products twice as fast (as bf16 may)", changes.in_16_bits, same_work=False
-    ),
+    WhatIfKind("no-communication", "messages take no time, ranks wait as before", changes.free, bound=True),
+    WhatIfKind("products-x2", "matrix products twice as fast (as bf16 may)", changes.in_16_bits, same_work=False),
 )
