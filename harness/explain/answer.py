@@ -52,7 +52,7 @@ from harness.explain.findings import (
     to_gain,
     work_sentences,
 )
-from harness.explain.job_time import leads, sentence, time_words
+from harness.explain.job_time import LONG_NS, leads, sentence, time_words
 from harness.explain.location import locations
 from harness.explain.start import before_sentences, how_to_record_steps, is_only_start, says_first_use, start_sentence
 from harness.replay.attribute.causes import CAUSES
@@ -347,10 +347,10 @@ def _of_phases(s: Summary) -> str:
     )
     other_ns, scale = step_ns - sum(ns or 0 for _, ns in phases), Scale(step_ns)
     steps_ns = sum(part.duration_ns for part in s.job_time.parts if part.part == STEPS) if s.job_time else 0
-    if steps_ns > 2 * rank.steps_total * step_ns > 0:
+    if steps_ns > max(LONG_NS, 2 * rank.steps_total * step_ns):
         return (
-            f"A few steps take most of the time: {how_many(rank.steps_total, 'step')} take {time_words(steps_ns)}, and "
-            f"the median step {duration(step_ns)}."
+            f"{how_many(rank.steps_total, 'step')} take {time_words(steps_ns)}, but the median step "
+            f"{duration(step_ns)}: a few steps, or what is between steps, take most of the time."
         )
     if other_ns < _MUCH_OUTSIDE * step_ns:
         said = ", ".join(f"{name} {scale.text(ns)}" for name, ns in phases if ns and ns >= _TOLD * step_ns)

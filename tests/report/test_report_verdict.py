@@ -215,9 +215,9 @@ ANSWERS: dict[str, Answer] = {
     ),
     "few steps that are far longer": (
         summary(training=[own_clock(forward=51, backward=40).model_copy(update={"steps_total": 10})], devices=[],
-                job_time=JobTime(elapsed_ns=10**10, useful_share=0.3,
-                                 parts=[JobTimePart(part="steps", duration_ns=3 * 10**9, share=0.3)])),
-        ("A few steps take most of the time: 10 steps take 3.00 s, and the median step 100 ms.",), ("stands",), None,
+                job_time=JobTime(elapsed_ns=10**11, useful_share=0.7,
+                                 parts=[JobTimePart(part="steps", duration_ns=70 * 10**9, share=0.7)])),
+        ("10 steps take 1 min 10 s, but the median step 100 ms: a few steps",), ("stands out",), None,
     ),
     "of a place that was seen seldom, how often": (
         summary(training=[own_clock(forward=30, backward=20).model_copy(update={"steps_total": 10})], devices=[],
