@@ -115,10 +115,10 @@ def decoded(text: bytes) -> Iterator[Line]:
 
 
 def is_users(file: str) -> bool:
-    """Whether a file of another Python is no installed package, of its standard library or of a fault."""
-    ours = f"{os.sep}exercises{os.sep}utils{os.sep}faults{os.sep}"
+    """Whether a file of another Python is no installed package, of its standard library, of a fault or of marks."""
+    ours = (f"{os.sep}exercises{os.sep}utils{os.sep}faults{os.sep}", f"exercise_3_MegatronLM{os.sep}hooks.py")
     installed = _INSTALLED if INSTALLED_EXERCISES not in file else ()
-    return not file.startswith("<") and not any(part in file for part in (*installed, ours))
+    return not file.startswith("<") and not any(part in file for part in (*installed, *ours))
 
 
 def node_files(run: Path) -> list[Path]:

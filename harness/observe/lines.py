@@ -50,8 +50,11 @@ _OTHERS = ("site-packages", "dist-packages")
 # look, as in Python's own `sys._current_frames`.
 _COLLECTS = sys.version_info[:2] == (3, 11)
 _HERE = str(Path(__file__).resolve().parent)
-# Code that injects a fault is passed over: the line is the one that it disturbs.
-_INJECTORS = str(Path(__file__).resolve().parents[2] / "exercises" / "utils" / "faults") + os.sep
+# Code that injects a fault or marks a function is passed over: the line is the one that it disturbs, or that calls.
+_AROUND_CALLS = tuple(
+    f"{Path(__file__).resolve().parents[2]}/exercises/{name}"
+    for name in ("utils/faults/", "exercise_3_MegatronLM/hooks.py")
+)
 
 
 class SourceLine(NamedTuple):
@@ -306,11 +309,11 @@ def source_around(file: str, line_number: int) -> tuple[int, list[str]]:
 
 def is_users(file: str) -> bool:
     """Whether a file is of none of these: standard library, installed packages and their scripts, as torchrun's, the
-    observer, the injectors."""
+    observer, the injectors, the marks of Megatron's functions."""
     if file.startswith("<") or (any(part in file for part in _OTHERS) and INSTALLED_EXERCISES not in file):
         return False
     path = str(Path(file).absolute())
-    others = (_HERE, _INJECTORS) if INSTALLED_EXERCISES in path else (*_STANDARD, _HERE, _INJECTORS)
+    others = (_HERE, *_AROUND_CALLS) if INSTALLED_EXERCISES in path else (*_STANDARD, _HERE, *_AROUND_CALLS)
     return not path.startswith(others)
 
 

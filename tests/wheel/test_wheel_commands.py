@@ -30,7 +30,8 @@ from harness.common.paths import ROOT
 from harness.heartbeats import collect
 from harness.observe import lines
 from harness.traces.python_functions import Owner, owner_of
-for file in ("exercise_1_DDP/train.py", "utils/loaders.py", "utils/faults/inject.py", typer.__file__):
+passed_over = ("utils/faults/inject.py", "exercise_3_MegatronLM/hooks.py")
+for file in ("exercise_1_DDP/train.py", "utils/loaders.py", *passed_over, typer.__file__):
     path = str(ROOT / "exercises" / file)
     print(lines.is_users(path), collect.is_users(path), owner_of(path) is Owner.USER)
 """
@@ -162,4 +163,5 @@ def test_exercise_1_trains_in_the_current_folder_with_the_packages_of_the_tests(
 def test_an_installed_exercise_is_the_users_program_and_no_package_of_others(installed: Installed) -> None:
     """So a line of it can be where time was lost; of the file that injects a fault none is, as in a checkout."""
     done = installed("-c", WHOSE, program="python")
-    assert done.stdout.splitlines() == ["True True True", "True True True", "False False True", "False False False"]
+    users, passed_over = ["True True True"] * 2, ["False False True"] * 2
+    assert done.stdout.splitlines() == [*users, *passed_over, "False False False"]
