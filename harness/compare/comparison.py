@@ -154,7 +154,8 @@ def compare_steps(a: tuple[str, Sequence[Sequence[float]]], b: tuple[str, Sequen
 
 def _of_pairs(pairs: Sequence[Comparison]) -> Comparison:
     """The geometric mean of pairs. Its error is the larger one of what the steps give and of what the pairs differ by:
-    pairs that agree narrow the interval, and those that do not widen it as far as they lie apart."""
+    pairs that agree narrow the interval, and those that do not widen it as far as they lie apart. Of two or three pairs
+    it is short: a t interval of two has decades, and says nothing of a change that every pair shows."""
     known = [each.interval for each in pairs if each.interval is not None]
     logs = [log(each.ratio) for each in known]
     of_steps = sqrt(sum(log(each.high / each.low) ** 2 for each in known)) / (2 * len(known))
