@@ -59,16 +59,15 @@ def _needs_newer() -> str:
 
 def nearest(word: str, allowed: Iterable[str]) -> str | None:
     """The allowed word that `word` probably means, or None: one that begins with it, else one of whose parts between
-    hyphens it is, else a similar one; in either case of letters."""
-    words = {each.lower(): each for each in allowed}
-    low = word.lower()
-    name = low.lstrip("-")
-    begun = [w for w in words if w.startswith(low)] or [w for w in words if f"-{name}-" in f"-{w}-"]
+    hyphens it is, else one with a similar name; in either case of letters."""
+    names = {each.lower().lstrip("-"): each for each in allowed}  # the hyphens make no two flags alike
+    name = word.lower().lstrip("-")
+    begun = [n for n in names if n.startswith(name)] or [n for n in names if f"-{name}-" in f"-{n}-"]
     begun = begun if len(name) > 1 else []
     from difflib import get_close_matches
 
-    found = get_close_matches(low, begun, n=1, cutoff=0) or get_close_matches(low, words, n=1, cutoff=0.6)
-    return words[found[0]] if found else None
+    found = get_close_matches(name, begun or names, n=1, cutoff=0 if begun else 0.6)
+    return names[found[0]] if found else None
 
 
 def near_path(path: Path, fits: Callable[[Path], bool] = Path.exists) -> str:

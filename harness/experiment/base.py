@@ -87,7 +87,7 @@ class Experiment(BaseModel):
     )
     on_hang: Literal["report", "stop"] = value(
         "--on-hang", metavar="WHAT", free=True, compared=False, group="where"
-    ).option("report", "if no rank makes progress: report it, or stop the job as soon as none works")
+    ).option("report", "if no rank makes progress: report it, or stop the job as soon as no rank works")
     no_ib: bool = switch(
         "--no-ib",
         tag="noib",

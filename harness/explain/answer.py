@@ -80,8 +80,6 @@ _PARTS = (
 )
 _TOLD = 0.01  # of the window: a smaller part is left out of the sentence
 _MUCH_OUTSIDE = 0.1  # of a step, from which what is outside of all phases is told
-_LOOKS_PER_NS = 25 / 1e9  # of the observer at the line of a step
-_MANY_LOOKS = 30  # of fewer it is said how many there were
 MEAN_APART = 0.25  # of the median step, from which the mean is given too
 _STEPS_ENDED_BY = {
     "backward": "The training calls no optimizer, so a step ends with a backward pass.",
@@ -362,11 +360,7 @@ def _of_phases(s: Summary) -> str:
     )
     lines = s.job_time.lines_by_rank.get(rank.rank, []) if s.job_time else []
     if lines and lines[0].share >= NOTICEABLE:
-        seen = lines[0].share * other_ns * rank.steps_total * _LOOKS_PER_NS
-        few = f" (from about {seen:.0f} samples)" if 1 <= seen < _MANY_LOOKS else ""
-        return (
-            f"{said}: {', '.join(f'{share_words(line)} of them at {line_words(s, line)}' for line in lines[:2])}{few}."
-        )
+        return f"{said}: {', '.join(f'{share_words(line)} of them at {line_words(s, line)}' for line in lines[:2])}."
     return f"{said}. What they are cannot be known without a recording."
 
 

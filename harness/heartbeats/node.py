@@ -113,7 +113,7 @@ class Guard:
         works = [rank.rank for rank in node_evidence.ranks if work_of(rank)] if node_evidence else []
         hang = found._replace(found_ns=time.time_ns(), stops=self._stop and not works)
         if self._hang is None:
-            goes_on = f"  it goes on: --on-hang stop ends no job while {ranks_named(works)} may work"
+            goes_on = f"  the job continues: --on-hang stop does not end it while {ranks_named(works)} may work"
             lines = [*hang.told(hang.found_ns), *[goes_on] * (self._stop and not hang.stops)]
             print("\n".join(lines), file=sys.stderr, flush=True)
         if self._hang is None or (self._hang.sentence, self._hang.stops) != (hang.sentence, hang.stops):

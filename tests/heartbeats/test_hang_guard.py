@@ -82,12 +82,11 @@ def test_a_job_whose_rank_works_is_told_and_ended_only_when_it_does_not_any_more
     monkeypatch.setattr("harness.heartbeats.node.LOOK_S", 0.05)
     monkeypatch.setattr("time.time_ns", lambda: NOW_NS)
     written(tmp_path, "a", [0, 1], 1)
-    since_ns = NOW_NS - 70 * S
-    seen_there(tmp_path, "a", [rank(0, since_ns=since_ns, **works), waiting(1)._replace(since_ns=since_ns)])
+    seen_there(tmp_path, "a", [each._replace(since_ns=NOW_NS - 70 * S) for each in (rank(0, **works), waiting(1))])
     with Guard(tmp_path, stop=True) as guard:
         wait_until(lambda: read_hang(tmp_path), "what is told")
         assert not guard.over.wait(0.3)
-        assert "it goes on: --on-hang stop ends no job while rank 0 may work" in capsys.readouterr().err
+        assert "the job continues: --on-hang stop does not end it while rank 0 may work" in capsys.readouterr().err
         seen_there(tmp_path, "a", [rank(0, waits_in="sleeping"), waiting(1)])
         assert guard.over.wait(limit_s())
 

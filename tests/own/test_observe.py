@@ -155,8 +155,8 @@ def test_a_training_that_is_stuck_is_ended_if_that_was_asked(tmp_path: Path) -> 
 @pytest.mark.parametrize(("stops", "state"), [("false", "completed"), ("true", "stuck")])
 def test_only_a_job_that_the_guard_ended_is_stuck(tmp_path: Path, stops: str, state: str) -> None:
     """Not one that was told as stuck and went on, as a rank computed for long."""
-    told = f"cd runs/own/profiler/*/live && echo '{{\"stops\": {stops}}}' >stuck.json"
-    observed(tmp_path, "sh", "-c", f"{' '.join(TRAINING)}; {told}", flags=("--no-report", "--on-hang", "stop"))
+    trains = f"{' '.join(TRAINING)}; cd runs/own/profiler/*/live && echo '{{\"stops\": {stops}}}' >stuck.json"
+    observed(tmp_path, "sh", "-c", trains, flags=("--no-report", "--on-hang", "stop"))
     (run,) = runs(tmp_path)
     assert json.loads((run / "status.json").read_text())["state"] == state
 

@@ -219,11 +219,6 @@ ANSWERS: dict[str, Answer] = {
                                  parts=[JobTimePart(part="steps", duration_ns=70 * 10**9, share=0.7)])),
         ("10 steps take 1 min 10 s, but the median step 100 ms: a few steps",), ("stands out",), None,
     ),
-    "of a place that was seen seldom, how often": (
-        summary(training=[own_clock(forward=30, backward=20).model_copy(update={"steps_total": 10})], devices=[],
-                job_time=JobTime(elapsed_ns=10**9, useful_share=0.5, lines_by_rank={1: [LINE]})),
-        (f"{OUTSIDE}: 97 % of them at train.py:5 (from about 12 samples).",), (), None,
-    ),
     "the lines outside of all phases": (
         summary(training=[own_clock(forward=30, backward=20)], devices=[],
                 job_time=JobTime(elapsed_ns=10**9, useful_share=0.5, lines_by_rank={1: [LINE]})),

@@ -18,13 +18,13 @@ from harness.common.run_folder.run_files import HEARTBEATS
 from harness.experiment.exercises import DDP, Experiment
 from harness.heartbeats.hang import Hang, hang_file
 from harness.run import Run
-from harness.study.lessons import (
+from harness.study.lessons import load_lesson
+from harness.study.relations import (
     LessonArm,
     RelationOutcome,
     RelationResult,
     decide,
     ending_of,
-    load_lesson,
     needed_pairs,
     step_time,
 )

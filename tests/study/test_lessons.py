@@ -26,11 +26,7 @@ from harness.run.record import Status
 from harness.site.site import Site, load_site
 from harness.study.lessons import (
     Lesson,
-    LessonArm,
-    RelationOutcome,
-    RelationResult,
     at_site,
-    decide,
     find_pair,
     lesson_names,
     load_lesson,
@@ -41,6 +37,7 @@ from harness.study.lessons import (
 )
 from harness.study.reference.variants import at_site as reference_at_site
 from harness.study.reference.variants import load_list
+from harness.study.relations import LessonArm, RelationOutcome, RelationResult, decide
 from harness.theory.communication import ddp_buckets
 from tests.study.kit import Say, asked_at, completed, page_of
 

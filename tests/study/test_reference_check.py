@@ -178,8 +178,9 @@ def test_a_recording_says_what_it_would_run_and_writes_nothing(runs: Path, recor
     before = sorted(runs.rglob("*"))
     told = say(*record, "--dry-run")
     assert "reference x, list two, at site local\n  4 runs: 0 done · 4 to do\n" in told.err
-    plain, slow = "bash slurm.sh -e 1 -g 2", "bash slurm.sh -e 1 -g 2 -- --slow-dataloading"
-    assert told.out == f"plain  {plain}   # 2 runs\nslow   {slow}   # 2 runs\n"
+    assert told.out == (
+        "plain  bash slurm.sh -e 1 -g 2   # 2 runs\nslow   bash slurm.sh -e 1 -g 2 -- --slow-dataloading   # 2 runs\n"
+    )
     assert sorted(runs.rglob("*")) == before
 
 

@@ -7,11 +7,12 @@ import re
 
 import pytest
 
-from harness.study.lessons import RelationOutcome, decide, load_lesson, workshop_lessons
+from harness.study.lessons import load_lesson, workshop_lessons
 from harness.study.reference.collect import lessons_of, stored_pair
 from harness.study.reference.differences import changed_metrics
 from harness.study.reference.stored import SHIPPED, read_reference, read_runs
 from harness.study.reference.variants import load_list
+from harness.study.relations import RelationOutcome, decide
 from tests.study.kit import Say
 
 NAME = "cpu-miniatures"

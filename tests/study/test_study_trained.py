@@ -14,8 +14,9 @@ import pytest
 import yaml
 
 from harness.experiment.exercises import DDP
-from harness.study.lessons import RelationOutcome, lesson_names, load_lesson
+from harness.study.lessons import lesson_names, load_lesson
 from harness.study.reference.stored import read_reference, read_runs
+from harness.study.relations import RelationOutcome
 from tests.planted import leaks, planted
 from tests.study.kit import completed
 from tests.waiting import limit_s

@@ -28,7 +28,7 @@ _OF_DEEPSPEED = re.compile(r"--local[_-]rank=\d+")  # its launcher puts this wor
 # By language: a comment, how a folder comes before those of PYTHONPATH, how a variable is set, how a text is quoted.
 _MODULES: dict[str, tuple[str, str, str, Callable[[str], str]]] = {
     "sh": ("#", "export PYTHONPATH=%s${PYTHONPATH:+:$PYTHONPATH}", "export %s=%s", shlex.quote),
-    "lua": ("--", 'prepend_path("PYTHONPATH", %s)', 'setenv("%s", %s)', '"{}"'.format),
+    "lua": ("--", 'prepend_path("PYTHONPATH", %s)', 'setenv("%s", %s)', "[[{}]]".format),
     "tcl": ("#", "prepend-path PYTHONPATH %s", "setenv %s %s", "{{{}}}".format),
 }
 FLAGS = (
@@ -39,7 +39,7 @@ FLAGS = (
     DeclaredParameter(
         ("--on-hang",),
         "report|stop",
-        "what to do if no rank makes progress; stop: as soon as none works [report]",
+        "what to do if no rank makes progress; stop: as soon as no rank works [report]",
         kind=OnHang,
     ),
     DeclaredParameter(("--no-report",), "", "print no report after the command"),
@@ -147,7 +147,7 @@ def _flags(words: Sequence[str]) -> dict[str, str]:
 def module_lines(shell: str) -> list[str]:
     """The lines of a modulefile, by the language it is written in.
 
-    >>> module_lines("lua")[1].startswith('prepend_path("PYTHONPATH", "')
+    >>> module_lines("lua")[1].startswith('prepend_path("PYTHONPATH", [[')
     True
     """
     comment, prepend, setenv, quoted = _MODULES[shell]

@@ -15,10 +15,11 @@ from harness.common.paths import COMMAND
 from harness.compare.comparison import FEWEST_STEPS, TOO_FEW_STEPS
 from harness.measure.request import load_summary
 from harness.run import when
-from harness.study import lessons
-from harness.study.lessons import MARKS, MOST_PAIRS, Lesson, LessonArm, RelationOutcome, RelationResult
+from harness.study import relations
+from harness.study.lessons import MOST_PAIRS, Lesson, lesson_command, load_lesson
 from harness.study.reference.collect import StoredArm, stored_pair
 from harness.study.reference.stored import Reference, read_reference, reference_folder
+from harness.study.relations import MARKS, LessonArm, RelationOutcome, RelationResult
 
 if TYPE_CHECKING:
     from harness.run import Run
@@ -32,7 +33,7 @@ def give_answer(lesson: Lesson, pairs: Sequence[tuple[Run, Run]], site: str | No
     quiet = [pair for pair in measured if not any(arm.doubts for arm in pair)]
     arms = together([pair[0] for pair in quiet or measured]), together([pair[1] for pair in quiet or measured])
     a, b = pairs[-1]
-    decided = lessons.decide(lesson, *arms)
+    decided = relations.decide(lesson, *arms)
     if as_json:
         of = {"site": a.record.site.name}
         print(json.dumps(as_document(lesson, arms, decided) | of, indent=1))
@@ -44,33 +45,38 @@ def give_answer(lesson: Lesson, pairs: Sequence[tuple[Run, Run]], site: str | No
     for one in decided:
         print("\n".join(answer_lines(one)))
     print("".join(f"{line}\n" for line in step_lines(arms, decided)), end="")
-    compare = f"{COMMAND} compare {a.job_id} {b.job_id}"
     doubts = [doubt for arm in arms for doubt in arm.doubts]
     repeat = again(lesson, site)
-    traced = lesson.ends == "completed"
-    needed = lessons.needed_pairs(decided, arms)
-    for line in what_to_do(decided, doubts, (repeat, compare), needed) if traced else try_again(decided, repeat):
-        print(line)
-    print(f"\n{lessons.because(lesson, *arms)}")
+    if lesson.ends == "completed":
+        commands = repeat, f"{COMMAND} compare {a.job_id} {b.job_id}"
+        advice = what_to_do(decided, doubts, commands, relations.needed_pairs(decided, arms))
+    else:
+        advice = try_again(decided, repeat)
+    print("".join(f"{line}\n" for line in advice), end="")
+    print(f"\n{relations.because(lesson, *arms)}")
 
 
 def arm_of(run: Run, lesson: Lesson) -> LessonArm:
     if lesson.ends != "completed":
-        ending, numbers = lessons.ending_of(run)
+        ending, numbers = relations.ending_of(run)
         return LessonArm(run.job_id, numbers, on_gpu=False, over_network=False, doubts=[], ending=ending)
     s = load_summary(str(run.path))[1]
-    on_gpu = all(d.device_kind != "cpu" for d in s.devices)
-    steps = [step_durations_ns(s)]
-    doubts = doubts_of(run.job_id, s)
-    found, steps_ns = metrics_by_name(s), [x for x in steps if x]
-    return LessonArm(run.job_id, found, on_gpu, len(s.hosts) > 1, doubts, steps_ns=steps_ns)
+    steps_ns = step_durations_ns(s)
+    return LessonArm(
+        run.job_id,
+        metrics_by_name(s),
+        on_gpu=all(d.device_kind != "cpu" for d in s.devices),
+        over_network=len(s.hosts) > 1,
+        doubts=doubts_of(run.job_id, s),
+        steps_ns=[steps_ns] if steps_ns else [],
+    )
 
 
 def together(lesson_arms: Sequence[LessonArm]) -> LessonArm:
     """Several runs of one arm as one, with the means of their metrics."""
     return lesson_arms[-1]._replace(
         name=" and ".join(run.name for run in lesson_arms),
-        metrics=lessons.mean_metrics([run.metrics for run in lesson_arms]),
+        metrics=relations.mean_metrics([run.metrics for run in lesson_arms]),
         doubts=[doubt for run in lesson_arms for doubt in run.doubts],
         runs=[run.metrics for run in lesson_arms],
         steps_ns=[steps for run in lesson_arms for steps in run.steps_ns],
@@ -81,14 +87,13 @@ def as_document(lesson: Lesson, arms: tuple[LessonArm, LessonArm], decided: list
     row: dict[str, object] = {"lesson": lesson.name, "a": arms[0].name, "b": arms[1].name}
     if lesson.ends != "completed":
         row["endings"] = [arm.ending for arm in arms]
-    doubts = [doubt for arm in arms for doubt in arm.doubts]
-    step = lessons.step_time(*arms)
+    step = relations.step_time(*arms)
     row["step_time"] = None if step is None else step.model_dump(mode="json")
     answers = [
         {"says": one.relation.says, "outcome": one.outcome.value, "numbers": one.numbers, "why": one.why}
         for one in decided
     ]
-    return row | {"answers": answers, "doubts": doubts}
+    return row | {"answers": answers, "doubts": [doubt for arm in arms for doubt in arm.doubts]}
 
 
 def doubts_of(run_name: str, summary: Summary) -> list[dict[str, str]]:
@@ -97,11 +102,11 @@ def doubts_of(run_name: str, summary: Summary) -> list[dict[str, str]]:
 
 
 def again(lesson: Lesson, site: str | None) -> str:
-    return f"{lessons.lesson_command(lesson.name, site)} --again --answer"
+    return f"{lesson_command(lesson.name, site)} --again --answer"
 
 
 def answer_lines(one: RelationResult) -> list[str]:
-    lines = [f"{MARKS[one.outcome]} {one.relation.says}", f"    {lessons.numbers_text(one)}"]
+    lines = [f"{MARKS[one.outcome]} {one.relation.says}", f"    {relations.numbers_text(one)}"]
     return lines if one.outcome is RelationOutcome.HOLDS else [*lines, f"    {one.outcome.value}: {one.why}"]
 
 
@@ -111,7 +116,7 @@ def step_lines(arms: tuple[LessonArm, LessonArm], decided: Sequence[RelationResu
     from harness.report.compare.verdicts import verdict_table
     from harness.report.tables.table import table
 
-    step = lessons.step_time(*arms)
+    step = relations.step_time(*arms)
     timed = [one for one in decided if one.relation.depends_on_load]
     if step is None or all(one.outcome is RelationOutcome.NOT_COMPARABLE for one in timed):
         return []
@@ -157,7 +162,7 @@ def answer_from(reference: str, name: str | None, others: bool, as_json: bool) -
         raise RequestError(f"--reference {reference}: say which lesson, as in {asked}")
     if others:
         raise RequestError("--reference answers from stored runs: drop --run, --again and --hint")
-    lesson = lessons.load_lesson(name)
+    lesson = load_lesson(name)
     folder = reference_folder(reference)
     found = read_reference(folder)
     _answer_stored(lesson, found, stored_pair(folder, found, lesson), as_json)
@@ -166,7 +171,7 @@ def answer_from(reference: str, name: str | None, others: bool, as_json: bool) -
 
 def _answer_stored(lesson: Lesson, reference: Reference, pair: tuple[StoredArm, StoredArm], as_json: bool) -> None:
     arms = pair[0].arm, pair[1].arm
-    decided = lessons.decide(lesson, *arms)
+    decided = relations.decide(lesson, *arms)
     if as_json:
         document = as_document(lesson, arms, decided)
         print(json.dumps({"reference": reference.name, "site": reference.site} | document, indent=1))
@@ -181,7 +186,7 @@ def _answer_stored(lesson: Lesson, reference: Reference, pair: tuple[StoredArm, 
     print("".join(f"{line}\n" for line in step_lines(arms, decided)), end="")
     for doubt in (doubt for arm in arms for doubt in arm.doubts):
         print(f"  recording of {doubt['run']}: {doubt['what']}")
-    print(f"\n{lessons.because(lesson, *arms)}")
+    print(f"\n{relations.because(lesson, *arms)}")
     print(f"next, when the queue is free: {COMMAND} lesson {lesson.name} --run")
 
 

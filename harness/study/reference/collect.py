@@ -23,7 +23,7 @@ from harness.measure.request import ReportRequest, load_summary, measure_request
 from harness.monitor.samples import read as read_monitor
 from harness.monitor.source import MonitorError
 from harness.run import Run
-from harness.study.lessons import Lesson, LessonArm, fixed_fields, is_asked, open_fields
+from harness.study.lessons import Lesson, fixed_fields, is_asked, open_fields
 from harness.study.reference.stored import (
     UNKNOWN_DEVICE,
     Environment,
@@ -36,6 +36,7 @@ from harness.study.reference.stored import (
     device_kind,
     read_runs,
 )
+from harness.study.relations import LessonArm
 
 LARGEST = "largest_messages_ns"
 _CPU_BACKEND = "gloo"
