@@ -78,6 +78,7 @@ def test_words_are_values_of_the_declared_type(words: list[str], values: dict[st
         (["csv"], "PATH… is missing"),
         (["svc", "a"], "KIND: got 'svc', takes one of csv, png: did you mean csv?"),
         (["csv", "a", "--limt", "5"], "unknown flag --limt: did you mean --limit?"),
+        (["csv", "a", "--junit"], "unknown flag --junit (bash slurm.sh"),  # only its hyphens are as those of --run
         (["csv", "a", "-n"], "-n requires an argument"),
         (["csv", "a", "-n", "--sort"], "-n requires an argument"),
         (["csv", "a", "-n", "x"], "-n/--limit: got 'x', takes a whole number"),
