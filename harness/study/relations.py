@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from enum import Enum
 from math import sqrt
-from statistics import fmean
+from statistics import fmean, geometric_mean
 from typing import TYPE_CHECKING, NamedTuple
 
 from harness.analysis.expression import Unanswerable, evaluate
@@ -124,8 +124,9 @@ def _without(arms: tuple[LessonArm, LessonArm], left_out: int) -> dict[str, Metr
 
 
 def mean_metrics(runs: Sequence[Metrics]) -> Metrics:
-    """The mean of each metric that all of these runs have."""
-    return {name: fmean(run[name] for run in runs) for name in runs[-1] if all(name in run for run in runs)}
+    """The mean of each metric that all of these runs have; of the step, as in its comparison, the geometric one."""
+    shared = [name for name in runs[-1] if all(name in run for run in runs)]
+    return {name: (geometric_mean if name == "step_ns" else fmean)(run[name] for run in runs) for name in shared}
 
 
 def _with_steps(metrics: Metrics, by: float) -> Metrics:

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import fmean
+from statistics import median
 from typing import Any
 
 import pytest
@@ -82,7 +82,7 @@ def test_what_a_student_is_told_to_do_after_a_relation_that_failed_and_where_a_r
 def timed(name: str, *runs: Sequence[float], shares: Sequence[float] = ()) -> LessonArm:
     """Runs with these steps, of which a share is data loading: of a a tenth, of b a half."""
     each = [
-        LessonArm(name, {"step_ns": fmean(run), "data_loading_share": share}, False, False, [], steps_ns=[run])
+        LessonArm(name, {"step_ns": median(run), "data_loading_share": share}, False, False, [], steps_ns=[run])
         for run, share in zip(runs, shares or [0.5 if name == "b" else 0.1] * len(runs), strict=True)
     ]
     return together(each)
@@ -117,10 +117,12 @@ def test_a_relation_of_times_holds_only_if_compare_sees_a_difference(
 def test_a_second_pair_that_agrees_narrows_the_interval_and_one_that_does_not_widens_it_to_itself() -> None:
     slower = [x * 1.1 for x in NOISY]
     one, two = (step_time(timed("a", *[EVENLY] * k), timed("b", *[slower] * k)) for k in (1, 2))
-    apart = step_time(timed("a", EVENLY, EVENLY), timed("b", EVENLY, slower))
+    apart = step_time(timed("a", EVENLY, EVENLY), b := timed("b", EVENLY, slower))
     assert one and two and apart and one.interval and two.interval and apart.interval
     assert one.interval.low < two.interval.low < two.ratio == pytest.approx(one.ratio) and two.b.n == 2
-    assert 0.9 < apart.interval.low < 1 < apart.interval.high < 1.4, "no decades"
+    assert 0.9 < apart.interval.low < 1 < apart.interval.high < 1.4 and b.metrics["step_ns"] == pytest.approx(
+        apart.b.value
+    ), "no decades, and one number for an arm"
 
 
 def test_shares_and_the_jobs_times_are_judged_without_the_interval_of_the_steps_by_whether_the_pairs_agree() -> None:
