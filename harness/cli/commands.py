@@ -88,11 +88,6 @@ COMMANDS = {
         "stop a run and keep its traces",
         examples=[("cancel last", "stop the newest run")],
     ),
-    "rm": CommandEntry(
-        "harness.cli.watch.rm:rm",
-        "delete runs, after a question",
-        examples=[("rm local-3 local-4", "two runs"), ("rm 1234567 --yes", "without a question, for a script")],
-    ),
     "report": CommandEntry(
         "harness.cli.read.report:report",
         "where the time went, from a run or from any traces",

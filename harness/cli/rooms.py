@@ -18,7 +18,6 @@ ROOMS = {  # and the page of each
 }
 # What commands of the core and of other rooms ask a room, if it is there: `module:name`.
 COURSE_EXPERIMENTS = "harness.study.lessons:course_experiments"
-REFERENCE_OF_RUN = "harness.study.reference.variants:reference_of"
 PLAN_OF_LAUNCH = "harness.cli.plan.plan:announced"
 SHOW_PLAN = "harness.cli.plan.plan:show_plan"
 

@@ -26,7 +26,6 @@ SITES = {
     + "".join(f"a{i + 1}: &a{i + 1} [{', '.join([f'*a{i}'] * 9)}]\n" for i in range(1, 9)),
     "a NUL byte": 'container: {image: "\\0"}',
 }
-BY_SLURM = ["report", "last", "--executor", "slurm"]
 REFUSED = {
     "bytes that are no text": (["-e", "1", "--data", "\udcff", "--dry-run"], "name that is not UTF-8 text"),
     "no text in a command": (["report", "a\udcff"], "name that is not UTF-8 text"),
@@ -63,12 +62,6 @@ def test_a_wrong_request_is_one_sentence_and_writes_nothing(box: Box, name: str)
     ended = _only(box, Case([argv], {"new.yaml": f"{SMALL}{text}\n".encode()} if text else {}))
     assert (ended.outcome, ended.fault) == ("refused", "")
     assert says in ended.err and (not text or len(ended.err) < 400)
-
-
-def test_a_report_by_slurm_where_there_is_no_slurm_is_one_sentence(box: Box) -> None:
-    ended = _only(box, Case([BY_SLURM]))
-    assert (ended.outcome, ended.fault) == ("failed", "")
-    assert ended.err == "slurm.sh: --executor slurm: sbatch is not on PATH: log in to the cluster\n"
 
 
 REPORT = ["report", str(RECORDED), "--no-html"]

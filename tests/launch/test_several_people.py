@@ -171,7 +171,6 @@ OPEN: list[tuple[list[str], int, list[str]]] = [
     (["export", "paraver", "local-1"], 1, ["RUN/torch/trace.prv cannot be written: Permission denied: RUN/torch"]),
     (["export", "paraver", "local-1", "--out", "HOME/b"], 0, ["HOME/b.prv"]),
     (["cancel", "local-1"], 2, [f"slurm.sh: local-1 belongs to {ME}: only {ME} can cancel it\n"]),
-    (["rm", "local-1", "--yes"], 2, [f"slurm.sh: local-1 belongs to {ME}: only {ME} can delete it\n"]),
     (["run", "local-1"], 2, [f"a launch asks first: it belongs to {ME}\n", "add --yes to run the commands of "]),
     (["run", "local-1", "--dry-run"], 0, ["RUN/run.json would run or use:\n", "#!/bin/bash\n"]),
     (["run", "local-1", "--yes"], 1, ["cannot be written", f"{ASK}: choose another place with HARNESS_RUNS\n"]),

@@ -18,11 +18,11 @@ from harness.experiment.exercises import AnyExperiment, Experiment
 from harness.experiment.parse import validate
 from harness.experiment.yaml_file import read_yaml
 from harness.launch.argv import from_site, read_here
-from harness.run import Run, disk_error, runs_root, why_invalid
+from harness.run import Run, disk_error, why_invalid
 from harness.site.detection import runs_on_cpu
 from harness.site.site import Site
 from harness.study.reference.collect import CollectedRun, collect
-from harness.study.reference.stored import FilePart, Reference, file_digest, read_runs, readable_references
+from harness.study.reference.stored import FilePart, file_digest
 from harness.study.series.folder import NAME
 from harness.study.series.runs import completed_runs
 from harness.traces.progress import OnProgress, silent
@@ -152,34 +152,6 @@ def same_kind(chosen: VariantList, kind: Literal["cpu", "gpu"]) -> None:
             f"--list {chosen.name}: its runs are for {words[chosen.device]}, and this site has {words[kind]}: "
             f"use --list {other}"
         )
-
-
-def traces_root(reference: Reference) -> Path | None:
-    """The folder from which the paths of the reference's runs go; None if this machine does not have it."""
-    if reference.traces_in is None:
-        root: Path | None = runs_root()
-    else:
-        place = here(reference.traces_in)
-        root = None if place is None else place / reference.name
-    return root if root is not None and root.is_dir() else None
-
-
-def reference_of(run: Run) -> Path | None:
-    """The folder of the stored reference that was made of this run and has no other copy of it; None: there is none."""
-    record = run.known_record
-    for folder, reference in readable_references():
-        for variant in reference.variants:
-            with suppress(WorkError):
-                for stored in read_runs(folder, variant).runs:
-                    copy = (traces_root(reference) or run.path) / stored.path
-                    is_it = record is None or record.created_ns == stored.created_ns
-                    if is_it and run.path.parts[-3:] == Path(stored.path).parts and not _is_other(copy, run.path):
-                        return folder
-    return None
-
-
-def _is_other(copy: Path, path: Path) -> bool:
-    return copy.is_dir() and not copy.samefile(path)
 
 
 def keep_runs(runs: Iterable[Run], name: str, site: Site) -> None:
