@@ -3,8 +3,8 @@
     python benchmarks/bench_merge_tree.py TRACE… [--ranks 100000] [--flat 4000] [--leaf 4000] [--out FILE]
 
 The traces are one job's ranks. Their parts are made once and replicated, with own ranks, hosts and clocks: what
-is printed, and the summary, say so. Leaves and joins are branches on disk, as the tasks of a job array leave them, and
-run in worker processes. The wall time is from the first copy to the summary as JSON. Memory is an upper bound: this
+is printed, and the summary, say so. Leaves and joins are branches on disk, made by worker processes.
+The wall time is from the first copy to the summary as JSON. Memory is an upper bound: this
 process's largest, and as many times the largest worker's as there are workers. The flat merge holds all parts at once.
 """
 
@@ -26,20 +26,14 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from harness.analysis.job.summarise import summarise_job  # noqa: E402  found by the path above
-from harness.analysis.process.part import RankPart, in_order  # noqa: E402
+from harness.analysis.process.part import RankPart, deserialize, in_order, serialize  # noqa: E402
 from harness.analysis.summary import Problem, Summary, Window  # noqa: E402
-from harness.measure.partial_merge import (  # noqa: E402
-    join_partial_merges,
-    merge_of_parts,
-    read_merge,
-    summarise_partial_merge,
-    write_merge,
-)
+from harness.measure.partial_merge import PartialMerge, join_partial_merges, merge_of_parts, summarise_partial_merge  # noqa: E402
 from harness.measure.paths import measure_files  # noqa: E402
-from harness.measure.slurm_array import FAN_IN, join_files  # noqa: E402
 from harness.traces.pool import process_pool  # noqa: E402
 
 AT_ONCE = 500  # parts in memory before they are reduced
+FAN_IN = 8  # branches that one process joins
 
 
 def shifted(part: RankPart, rank: int, world: int) -> RankPart:
@@ -63,10 +57,18 @@ def label(real: int, ranks: int) -> Problem:
 
 
 def leaf(real: Sequence[RankPart], world: int, ranks: range, output: Path) -> None:
-    """The work of one task of the first array, with copies in place of measured files."""
+    """The work of one process, with copies in place of measured files."""
     chunks = (ranks[at : at + AT_ONCE] for at in range(0, len(ranks), AT_ONCE))
     merges = [merge_of_parts(replicated(real, some, world)) for some in chunks]
-    write_merge(output, join_partial_merges(merges))
+    output.write_bytes(serialize(join_partial_merges(merges)))
+
+
+def joined(branches: Sequence[Path]) -> PartialMerge:
+    return join_partial_merges([deserialize(file.read_bytes(), PartialMerge) for file in branches])
+
+
+def join_files(branches: Sequence[Path], output: Path) -> None:
+    output.write_bytes(serialize(joined(branches)))
 
 
 def tree(real: Sequence[RankPart], world: int, each: int, workers: int, folder: Path) -> Summary:
@@ -81,8 +83,7 @@ def tree(real: Sequence[RankPart], world: int, each: int, workers: int, folder: 
             groups = [merges[at : at + FAN_IN] for at in range(0, len(merges), FAN_IN)]
             merges = [folder / f"merge-{level}-{i}.part" for i in range(len(groups))]
             list(pool.map(join_files, groups, merges))
-    whole = join_partial_merges([read_merge(path) for path in merges])
-    (summary,) = summarise_partial_merge(whole, [label(len(real), world)])
+    (summary,) = summarise_partial_merge(joined(merges), [label(len(real), world)])
     return summary
 
 

@@ -1,5 +1,5 @@
 """Very many ranks merged as a tree: what each reducer has so far, of all jobs among its files, and the Summaries at the
-root. A partial merge is a file, so that reducers may run one after the other, here or as tasks of a job array.
+root.
 """
 
 from __future__ import annotations
@@ -13,11 +13,9 @@ from pathlib import Path, PurePath
 from harness.analysis.job.grouping import group
 from harness.analysis.job.partial_merge import MOST_DETAILED, JobMerge, join_merges, merge_parts
 from harness.analysis.job.summarise import summarise_merge
-from harness.analysis.process.part import RankPart, deserialize, serialize
+from harness.analysis.process.part import RankPart
 from harness.analysis.summary import Problem, Summary, Window
-from harness.common.errors import RequestError, WorkError
-from harness.common.system.bounded_read import why_unread
-from harness.common.system.files import write_whole
+from harness.common.errors import RequestError
 from harness.measure.jobs import completed, contents_of, name_rank, withholding
 from harness.measure.paths import measure_files
 from harness.traces.progress import OnProgress, silent
@@ -136,26 +134,6 @@ def _with_problems(ranks: list[RankPart], rank_parts: Sequence[RankPart]) -> lis
     return [
         part.model_copy(update={"problems": problems[part.key]}) if part.key in problems else part for part in ranks
     ]
-
-
-def write_merge(path: Path, merge: PartialMerge) -> None:
-    """Write it as a whole. Raises WorkError: the disk is full or not writable."""
-    try:
-        write_whole(path, lambda temporary: temporary.write_bytes(serialize(merge)))
-    except OSError as error:
-        raise WorkError(f"{path}: cannot be written ({why_unread(error)})") from None
-
-
-def read_merge(path: Path) -> PartialMerge:
-    """Raises WorkError: the file is missing or damaged."""
-    try:
-        with _without_collector():
-            return deserialize(path.read_bytes(), PartialMerge)
-    except OSError as error:
-        why = why_unread(error)
-    except ValueError:
-        why = "it is damaged"
-    raise WorkError(f"{path}: is not a partial result of a report ({why})")
 
 
 @contextmanager

@@ -1,20 +1,16 @@
-"""A request for a report carried out: names to paths, measuring here or on Slurm, summary.json written and read."""
+"""A request for a report carried out: names to paths, measuring, summary.json written and read."""
 
 from __future__ import annotations
 
-import logging
 import re
 import shlex
-import shutil
-import sys
-import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import NamedTuple
 
 import msgspec
 
@@ -24,7 +20,7 @@ from harness.analysis.summary.base import why_invalid
 from harness.common.display.printable import printable, printable_json
 from harness.common.display.text import how_many
 from harness.common.errors import RequestError, WorkError
-from harness.common.paths import COMMAND, PROGRAM, ROOT, expanded
+from harness.common.paths import COMMAND, expanded
 from harness.common.run_folder.run_files import SUMMARY
 from harness.common.run_folder.run_store import UnreadFileError
 from harness.common.system.bounded_read import BoundedReadError, parse_json
@@ -34,10 +30,6 @@ from harness.measure.paths import is_run, look_for_traces, measure_files, run_di
 from harness.run import Run, find_run, write_atomically
 from harness.traces.progress import ProgressLine
 
-if TYPE_CHECKING:
-    from harness.measure.partial_merge import PartialMerge
-    from harness.measure.slurm_array import ArrayJob, Executor
-
 MOST_LISTED = 20
 MOST_NAMELESS = 16  # folders without ranks in their names: their traces, read at once, say whether they are one job
 _RANK = re.compile(r"(?:rank|worker|process|proc)[-_.]?(\d+)", re.IGNORECASE)
@@ -45,7 +37,6 @@ _RANK = re.compile(r"(?:rank|worker|process|proc)[-_.]?(\d+)", re.IGNORECASE)
 Folders = Mapping[Path, Sequence[Path]]
 """The folder of some traces, or the run that they are of -> the traces."""
 
-DEFAULT_TASKS = 16
 MOST_NAMED = 5
 
 
@@ -120,15 +111,11 @@ def _command(words: str) -> str:
 
 @dataclass(frozen=True)
 class ReportRequest:
-    """What to report on. `slurm`: by a job array, else here.
-
-    `page`: keep the columns that a page draws, so that few traces are read again.
-    """
+    """What to report on. `page`: keep the columns that a page draws, so that few traces are read again."""
 
     tokens: list[str]
     window: str = Window.STEPS.value
     workers: int | None = None
-    slurm: bool = False
     page: bool = False
 
 
@@ -174,8 +161,7 @@ def _measured(
 ) -> tuple[list[Summary], list[PageData]]:
     """Of very many traces no process holds all parts: they are merged as a tree. Nothing is kept for a page then, which
     reads the ranks that it draws."""
-    many = len(files) > MOST_DETAILED
-    if not request.slurm and not many:
+    if len(files) <= MOST_DETAILED:
         ranks = frozenset[int]() if len(files) > MOST_TRACKS else None
         keep = partial(page_data_of, ranks=ranks) if request.page else None
         with ProgressLine("reading traces") as progress:
@@ -183,75 +169,9 @@ def _measured(
         return summarise(read.parts, [*left_out, *read.broken], run_folders), read.page_data
     from harness.measure.partial_merge import measure_merge, summarise_partial_merge
 
-    if request.slurm:
-        merge, lost = _by_array(files, window, request, reduced=many)
-        left_out = [*left_out, *lost]
-    else:
-        with ProgressLine("reading traces", unit="traces read") as progress:
-            merge = measure_merge(files, window, request.workers, progress)
-    if many:
-        return summarise_partial_merge(merge, left_out, run_folders), []
-    return summarise(merge.loose, [*left_out, *merge.broken], run_folders), []
-
-
-def _by_array(
-    files: list[Path], window: Window, request: ReportRequest, reduced: bool
-) -> tuple[PartialMerge, list[Problem]]:
-    """Measure by a job array. Its folder stays only if a task failed, or Ctrl-C ended the waiting, with what the tasks
-    measured, and their logs."""
-    missing = next((command for command in ("sbatch", "srun") if shutil.which(command) is None), None)
-    if missing is not None:
-        raise RequestError(
-            f"--executor slurm: no {missing} is on PATH; without this flag the traces are measured on this machine"
-        )
-    from harness.measure.slurm_array import TaskArray, measure_distributed
-    from harness.site.slurm_commands import JobId, in_queue
-
-    folder = Path(tempfile.mkdtemp(prefix="report-", dir=Path.cwd()))  # the tasks must see it
-    array = TaskArray(
-        _executor(folder, {}),
-        request.workers or DEFAULT_TASKS,
-        folder,
-        lambda task: in_queue(JobId(task.job_id)),
-        lambda jobs: _executor(folder, {"dependency": _when_ended(jobs)}),
-    )
-    try:
-        with ProgressLine("measuring on Slurm", unit="tasks done") as progress:
-            merge, lost = measure_distributed(files, window, array, progress, reduced=reduced)
-    except WorkError:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-    except KeyboardInterrupt:
-        print(f"{PROGRAM} report: the array's tasks may continue (squeue --me), in {folder}", file=sys.stderr)
-        raise
-    if lost:
-        print(f"{PROGRAM} report: the failed tasks' logs are in {folder}", file=sys.stderr)
-    else:
-        shutil.rmtree(folder, ignore_errors=True)
-    return merge, lost
-
-
-def _when_ended(jobs: Sequence[ArrayJob]) -> str:
-    """sbatch's condition that every task of the jobs has ended, well or not."""
-    return "afterany:" + ":".join(dict.fromkeys(job.job_id.partition("_")[0] for job in jobs))
-
-
-def _executor(folder: Path, parameters: dict[str, str]) -> Executor:
-    """submitit's executor, with these options of sbatch; its tasks find this checkout, wherever they start."""
-    import submitit
-
-    # It warns on stdout, in the middle of --json, each time sacct fails: always, where a cluster keeps no accounts.
-    logging.getLogger("submitit").setLevel(logging.ERROR)
-
-    executor = submitit.AutoExecutor(folder=folder, cluster="slurm")
-    executor.update_parameters(
-        name="harness-report",
-        timeout_min=30,
-        cpus_per_task=1,
-        slurm_setup=[f"export PYTHONPATH={shlex.quote(str(ROOT))}${{PYTHONPATH:+:$PYTHONPATH}}"],
-        slurm_additional_parameters=parameters,
-    )
-    return cast("Executor", executor)
+    with ProgressLine("reading traces", unit="traces read") as progress:
+        merge = measure_merge(files, window, request.workers, progress)
+    return summarise_partial_merge(merge, left_out, run_folders), []
 
 
 def _keep(path: Path, summary: Summary) -> None:

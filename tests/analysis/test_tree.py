@@ -19,20 +19,16 @@ from harness.analysis.job.partial_merge import JobMerge, join_merges, merge_part
 from harness.analysis.job.summarise import summarise_job, summarise_merge
 from harness.analysis.process.part import RankPart, compressed, deserialize, in_order, serialize
 from harness.analysis.summary import Device, Summary, Window
-from harness.common.errors import RequestError, WorkError
+from harness.common.errors import RequestError
 from harness.measure import partial_merge as merges
 from harness.measure.jobs import summarise
-from harness.measure.partial_merge import (
-    join_partial_merges,
-    merge_of_parts,
-    read_merge,
-    summarise_partial_merge,
-    write_merge,
-)
+from harness.measure.partial_merge import join_partial_merges, merge_of_parts, summarise_partial_merge
 from harness.measure.paths import measure_files
+from harness.measure.request import ReportRequest, measure_request
 from tests.analysis.measuring import a_rank
 from tests.analysis.measuring import parts_of as parts_of_traces
 from tests.analysis.test_pipeline import cpu_rank, with_messages
+from tests.analysis.test_silent_errors import kernel, timed, write_decimals
 from tests.real_traces import real_trace
 from tests.synthetic.columns import Made
 
@@ -156,7 +152,7 @@ def moved(part: RankPart, path: str, **more: Any) -> RankPart:
     return part.model_copy(update={"source": part.source.model_copy(update={"path": path, **more})})
 
 
-def test_the_jobs_of_several_folders_are_those_of_the_flat_merge(tmp_path: Path) -> None:
+def test_the_jobs_of_several_folders_are_those_of_the_flat_merge() -> None:
     one = [moved(part, f"a/{part.source.path}") for part in parts_of("synthetic")]
     apart = [moved(part, f"{part.source.rank}/b.json", world_size=7) for part in one]
     alone = moved(one[0], "c/x.json", rank=None, world_size=None)
@@ -164,8 +160,7 @@ def test_the_jobs_of_several_folders_are_those_of_the_flat_merge(tmp_path: Path)
         update={"steps": one[0].steps.model_copy(update={"durations_ns": []})}
     )
     leaves = [merge_of_parts(some) for some in ([*one[:2], alone], [*apart, helper], one[2:])]
-    write_merge(tmp_path / "joined.part", join_partial_merges(leaves[:2]))
-    whole = join_partial_merges([read_merge(tmp_path / "joined.part"), leaves[2]])
+    whole = join_partial_merges([join_partial_merges(leaves[:2]), leaves[2]])
     found = summarise_partial_merge(whole)
     assert len(found) == 3
     assert [[w.field for w in each.quality.withheld].count(merges.REPLAY) for each in found] == [1] * 3
@@ -179,16 +174,14 @@ def test_a_folder_that_holds_a_rank_twice_is_one_sentence() -> None:
         summarise_partial_merge(twice)
 
 
-def test_a_branch_that_is_damaged_is_refused_in_one_sentence(tmp_path: Path) -> None:
-    written = tmp_path / "branch.part"
-    write_merge(written, merge_of_parts(parts_of("synthetic")))
-    whole = written.read_bytes()
-    damaged = [whole[:-30], whole[: len(whole) // 2], b"", b"{}"]
-    damaged += [whole[:at] + bytes([whole[at] ^ 255]) + whole[at + 1 :] for at in range(60, 400, 37)]
-    for content in damaged:
-        written.write_bytes(content)
-        with pytest.raises(WorkError, match=r"branch\.part: is not a partial result of a report"):
-            read_merge(written)
-    written.unlink()
-    with pytest.raises(WorkError, match="No such file"):
-        read_merge(written)
+def test_many_traces_are_measured_as_a_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for r in range(5):
+        (tmp_path / f"r{r}").mkdir()
+        events = [timed("ProfilerStep#1", "user_annotation", 0, 1000), kernel(10, 100 * (r + 1), 1)]
+        write_decimals(tmp_path / f"r{r}", events).rename(tmp_path / f"rank{r}.json")
+    flat = measure_request(ReportRequest([str(tmp_path)])).summaries
+    monkeypatch.setattr("harness.measure.request.MOST_DETAILED", 4)
+    monkeypatch.setattr("harness.measure.partial_merge.AT_ONCE", 2)
+    found = measure_request(ReportRequest([str(tmp_path)])).summaries
+    assert dumped(found) == dumped(flat)
+    assert all(any(w.field == "replay" for w in s.quality.withheld) for s in found)

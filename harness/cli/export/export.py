@@ -278,7 +278,6 @@ def numbers(
         Path | None, typer.Option("-o", "--out", metavar="DIR", help="folder; default: in the run's folder, or here")
     ] = None,
     window: report.WindowOption = "steps",
-    executor: report.ExecutorOption = "local",
     workers: report.WorkersOption = None,
 ) -> None:
     """Take a run or any traces elsewhere: every table as CSV, or the events as a Paraver or Perfetto trace."""
@@ -286,7 +285,7 @@ def numbers(
     from harness.report.page.write import run_among
     from harness.report.tables.catalogue import write_tables
 
-    measured = measure_request(ReportRequest(paths, window=window, workers=workers, slurm=executor == "slurm"))
+    measured = measure_request(ReportRequest(paths, window=window, workers=workers))
     run = run_among(paths)
     place = out or (run.path if run else Path()) / kind
     write_tables(measured.summaries, place)

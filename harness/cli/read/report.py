@@ -20,17 +20,11 @@ if TYPE_CHECKING:
     from harness.measure.request import Measurement
 
 WindowChoice = Literal["steps", "gpu"]
-ExecutorChoice = Literal["local", "slurm"]
 PathsArgument = Annotated[list[str], typer.Argument(metavar="RUN|PATH…", help="runs, trace files, or folders of them")]
 WindowOption = Annotated[
     WindowChoice, typer.Option("--window", help="the counted time: the profiled steps, or first to last GPU event")
 ]
-ExecutorOption = Annotated[
-    ExecutorChoice, typer.Option("--executor", help="read the traces on this machine, or in a Slurm job array")
-]
-WorkersOption = Annotated[
-    int | None, typer.Option("--workers", min=1, help="processes on this machine, or tasks of the job array")
-]
+WorkersOption = Annotated[int | None, typer.Option("--workers", min=1, help="processes that read traces")]
 
 
 def report(
@@ -43,7 +37,6 @@ def report(
         Path | None, typer.Option(metavar="FILE", help="write the page here [of a run: report.html in its folder]")
     ] = None,
     no_html: Annotated[bool, typer.Option("--no-html", help="write no page")] = False,
-    executor: ExecutorOption = "local",
     workers: WorkersOption = None,
 ) -> None:
     """Show where the time went, in a run or in any traces. If the path holds several jobs, it lists them and reads
@@ -56,11 +49,7 @@ def report(
     # A run has a page only of the window that its summary is about.
     wanted = html is not None or (window == "steps" and not no_html)
     request = ReportRequest(
-        tokens=paths,
-        window=window,
-        workers=workers,
-        slurm=executor == "slurm",
-        page=bool(html or (wanted and run_among(paths))),
+        tokens=paths, window=window, workers=workers, page=bool(html or (wanted and run_among(paths)))
     )
     measured = measure_request(request)
     written = _pages(paths, measured, html) if wanted else []
