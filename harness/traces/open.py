@@ -15,6 +15,8 @@ from harness.common.display.printable import NOT_UNICODE, is_unicode, printable_
 from harness.common.system.bounded_read import GZIP_MAGIC, BoundedReadError, open_regular
 from harness.traces.columns import AnySpans
 from harness.traces.errors import TraceError
+from harness.traces.nsys import REPORTS
+from harness.traces.one_clock import on_one_clock
 from harness.traces.progress import OnProgress, silent
 from harness.traces.sanitize import sanitize
 from harness.traces.trace import Trace
@@ -91,7 +93,7 @@ def _kineto(path: Path, progress: OnProgress) -> Trace:
 # Every format; nothing else lists them. A file of no known name is read as the last, which says what is wrong with it.
 FORMATS = [
     TraceFormat((".db",), _rocpd, contains=b"rocpd_metadata", name="rocpd"),  # first: what is SQLite is nsys' otherwise
-    TraceFormat((".nsys-rep", ".sqlite", ".sqlite.gz"), _nsys, magic=b"SQLite format 3\0", name="nsys"),
+    TraceFormat((*REPORTS, ".sqlite", ".sqlite.gz"), _nsys, magic=b"SQLite format 3\0", name="nsys"),
     TraceFormat((".json", ".json.gz"), _kineto, contains=b'"traceEvents"', name="Kineto"),
 ]
 
@@ -107,7 +109,7 @@ def open_trace(path: Path | str, *, progress: OnProgress = silent) -> Trace:
     start = checked_beginning(path, "trace")
     known = (f for f in FORMATS if path.name.endswith(f.suffixes) or (f.magic and start.startswith(f.magic)))
     trace = next(known, FORMATS[-1]).read(path, progress)
-    return _printable(moved_to_zero(sanitize(trace)))
+    return _printable(moved_to_zero(on_one_clock(sanitize(trace))))
 
 
 def _printable(trace: Trace) -> Trace:

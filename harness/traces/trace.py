@@ -219,6 +219,8 @@ class Trace:
     peak_memory_bytes: dict[tuple[int, int], int] = field(default_factory=dict)  # by process and device
     dropped_events: int = 0
     complete_until_ns: int | None = None  # of a cut file: later events may be missing
+    # By how much the devices' clock was ahead of the host's, and was moved; None: they are apart by changing times.
+    device_clock_ns: int | None = 0
     notes: list[str] = field(default_factory=list)  # what was salvaged or is missing, one sentence each
     # Global ranks by the communicator's name, where recorded.
     groups: dict[str, list[int]] = field(default_factory=dict)

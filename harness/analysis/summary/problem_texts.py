@@ -20,21 +20,26 @@ DEVICE_ONLY = "the host is missing in this recording: why a device has no work c
 (nsys records it with `--trace=cuda,nvtx,osrt`, torch.profiler with `ProfilerActivity.CPU`). Said first; no cause on the
 host is given."""
 DEVICE_MISSING = "the device's work was not recorded: what it did, and when, cannot be known"
-"""Calls launch work, and the file has no kernel, copy or set: the profiler did not record the device, lost its work, or
-collected hardware counters. Said first; the host does not stand in for the device."""
+"""Calls launch work, or the file names GPUs and no operator is one of a CPU, and it has no kernel, copy or set: the
+profiler did not record the device, lost its work, or collected hardware counters. Said first, with the program's
+ranges; the host does not stand in for the device."""
 FIRST_USE = "the window holds the first use of libraries or kernels: it takes time that later steps do not need"
 """Idle time of the causes `first use` and `graph capture` is 3 % of the window. Said first, if no finding says it with
 its time."""
 NO_KERNEL = "no kernel ran: the recording holds only what comes before the first step"
 """Copies or sets were recorded, no step is marked, and no kernel ran on any device. Said first; no cause is given."""
+CLOCKS_APART = "the clocks of host and device are apart: what the host did while a device had no work cannot be known"
+"""Work starts over 1 ms before its launch, and by how much changes during the recording. Said first; no cause on the
+host is given."""
 CUT_OFF = "the file is cut off: the work after its last event is not known"
 """The file ends in the middle. Steps whose work may be missing are not counted. Said first."""
 # Kinds of recordings: a report says them first, in their own sentence.
-KINDS = (CUT_OFF, GRAPH_CAPTURE, SAMPLED, WORK_MISSING, DEVICE_ONLY, DEVICE_MISSING, FIRST_USE, NO_KERNEL)
+KINDS = (CUT_OFF, GRAPH_CAPTURE, SAMPLED, WORK_MISSING, DEVICE_ONLY, DEVICE_MISSING, CLOCKS_APART, FIRST_USE, NO_KERNEL)
+CLOCK_MOVED = "the device's clock was apart from the host's: its times were moved"
+"""A remark. All work starts over 1 ms before its launch, by the same time; or, on a device that had nothing to do, by
+the same time after it."""
 UNREADABLE = "a trace cannot be read"
 """The reader refuses a file; the other numbers are without it."""
-NOT_MEASURED = "a trace was not measured"
-"""In a report that was split into Slurm tasks, the file's task left nothing."""
 NO_TRACE = "no trace"
 """The run asked for a profiler, and left no trace."""
 TRACE_MISSING = "a trace is missing"
@@ -74,8 +79,6 @@ NO_STEP = "no step can be counted"
 """Steps were found, and all are cut off or without work."""
 UNMARKED_STEPS = "the steps are not marked: periods of a kernel are counted, and a period may be a layer"
 """The trace has no step marks and no range with a step number; a kernel that recurs evenly gives the steps."""
-LAYERS = "the period of the kernel is a layer, not a training step"
-"""As above, and the modules with numbers do not recur in each period."""
 WORK_AFTER_STEPS = "work of the steps continues after their last mark"
 """Over 5 % of the window."""
 RANKS_MISSING = "ranks are missing"
