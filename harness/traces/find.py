@@ -11,6 +11,7 @@ import harness.traces.open as opening
 from harness.common.errors import RequestError, near_path
 from harness.common.system.walk import Walk
 from harness.traces.errors import TraceError
+from harness.traces.nsys import REPORTS
 
 MOST_LOOKED_AT = 500_000  # files and folders
 MOST_OPENED = 10_000  # without a trace, files that had to be opened
@@ -111,7 +112,7 @@ class _Folder:
     def _looks_like_trace(self, file: Path) -> bool:
         name = file.name
         known = next((f for f in opening.FORMATS if name.endswith(f.suffixes)), None)
-        if known is None or ".nsys-rep." in name:
+        if known is None or any(f"{ending}." in name for ending in REPORTS):
             return False
         if not known.contains:
             return True
@@ -127,10 +128,9 @@ class _Folder:
 
 def _superseded(report: Path, files: set[Path]) -> list[Path]:
     """Of a report and the exports beside it, the files to leave out: an export is valid if it is not older."""
-    if not report.name.endswith(".nsys-rep"):
+    if report.suffix not in REPORTS:
         return []
-    stem = report.name.removesuffix(".nsys-rep")
-    exports = [e for e in (report.with_name(stem + s) for s in (".sqlite", ".sqlite.gz")) if e in files]
+    exports = [e for e in (report.with_name(report.stem + s) for s in (".sqlite", ".sqlite.gz")) if e in files]
     made_ns = _content_since(report)
     fresh = [e for e in exports if (since := _content_since(e)) is not None and since >= (made_ns or 0)]
     return [report, *(e for e in exports if e != fresh[0])] if fresh else exports

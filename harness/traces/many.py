@@ -22,7 +22,7 @@ Reduced = TypeVar("Reduced")
 
 # Memory while reading, per byte of file; a compressed file holds about 15 times its size. Rounded up from
 # benchmarks/bench_read_kineto.py and bench_read_nsys.py.
-_BYTES_PER_BYTE = {".json.gz": 8.0, ".sqlite.gz": 12.0, ".json": 0.5, ".sqlite": 2.0, ".nsys-rep": 8.0}
+_BYTES_PER_BYTE = {".json.gz": 8.0, ".sqlite.gz": 12.0, ".json": 0.5, ".sqlite": 2.0, ".nsys-rep": 8.0, ".qdrep": 8.0}
 _BASE_BYTES = 80 << 20
 _WORTH_A_POOL_BYTES = 1 << 20  # below this a pool takes longer to start than it saves
 

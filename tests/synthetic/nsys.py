@@ -28,6 +28,10 @@ SCHEMA = {
     "CUPTI_ACTIVITY_KIND_MEMSET": f"{_COMMON}, value INT, bytes INT",
     "CUPTI_ACTIVITY_KIND_RUNTIME": "start INT, end INT, eventClass INT, globalTid INT, correlationId INT, nameId INT",
     "OSRT_API": "start INT, end INT, eventClass INT, globalTid INT, correlationId INT, nameId INT",
+    "CUDNN_EVENTS": "start INT, end INT, eventClass INT, globalTid INT, nameId INT",
+    "CUBLAS_EVENTS": "start INT, end INT, eventClass INT, globalTid INT, nameId INT",
+    "MPI_COLLECTIVES_EVENTS": "start INT, end INT, globalTid INT, textId INT, commHandle INT, rootRank INT, size INT",
+    "MPI_P2P_EVENTS": "start INT, end INT, globalTid INT, textId INT, commHandle INT, tag INT, remoteRank INT",
     "PROFILER_OVERHEAD": "start INT, end INT, globalTid INT, nameId INT, returnValue INT",
     "CUPTI_ACTIVITY_KIND_OVERHEAD": "start INT, end INT, eventClass INT, globalTid INT, nameId INT, overheadType INT",
     "SCHED_EVENTS": "start INT, cpu INT, isSchedIn INT, globalTid INT",
@@ -104,8 +108,9 @@ class Nsys:
         )  # fmt: skip
 
     def host(self, table: str, name: str, start: int, length: int, *, pid: int = 9, tid: int = 9) -> None:
-        """A span of a thread: a call of the operating system, or the profiler's overhead."""
-        placed = {"globalTid": global_tid(pid, tid), "nameId": self.string(name)}
+        """A span of a thread: a call of the operating system or a library, or the profiler's overhead."""
+        named = "textId" if table.startswith("MPI_") else "nameId"
+        placed = {"globalTid": global_tid(pid, tid), named: self.string(name)}
         self.add(table, start=start, end=start + length, **placed)
 
     def sample(self, start: int, *chain: tuple[str, str], pid: int = 9, tid: int = 9) -> None:

@@ -365,6 +365,15 @@ OF_HOST = {
         {"host": [("read", HostKind.OS_CALL, 9, 5, 5 + LONG),
                   ("pthread_cond_wait", HostKind.OS_CALL, 11, 7, 7 + 2 * LONG)]}, nsys_step,
     ),
+    "long calls of libraries are operators": Scene(
+        [row("host", "CUDNN_EVENTS", "cudnnConvolutionForward", 5, LONG),
+         row("host", "CUBLAS_EVENTS", "cublasCreate_v2", 2 * LONG, LONG), row("host", "CUBLAS_EVENTS", "short", 7, 9),
+         row("host", "MPI_COLLECTIVES_EVENTS", "MPI_Allreduce", 4 * LONG, LONG),
+         row("host", "MPI_P2P_EVENTS", "MPI_Send", 6 * LONG, LONG, tid=12)],
+        {"host": [("cudnnConvolutionForward", HostKind.OPERATOR, 9, 5, 5 + LONG),
+                  ("cublasCreate_v2", HostKind.OPERATOR, 9, 2 * LONG, 3 * LONG),
+                  ("MPI_Allreduce", HostKind.OPERATOR, 9, 4 * LONG, 5 * LONG)]}, nsys_step,
+    ),
     "the profiler's work is kept on all threads, and the driver's told from it": Scene(
         [row("host", "PROFILER_OVERHEAD", "CUPTI: Buffer flush", 5, LONG, tid=33),
          row("host", "PROFILER_OVERHEAD", "CUPTI: Buffer flush", 5, LONG, pid=10),

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.traces import TraceError, open_trace
+from harness.traces.find import find_traces
 from tests.synthetic import nsys
 
 
@@ -56,6 +57,13 @@ def test_fake_nsys_exports_a_report_once(report: Path, fake_nsys: FakeNsys) -> N
     assert len(open_trace(report).events) == 4
     assert fake_nsys.count == 1
     assert len(list(report.parent.glob("*.sqlite"))) == 1, "nothing half-made stays behind"
+
+
+def test_fake_nsys_exports_a_report_of_2021_and_earlier(report: Path, fake_nsys: FakeNsys) -> None:
+    old = report.rename(report.with_suffix(".qdrep"))
+    assert find_traces([old.parent]) == [old]
+    assert len(open_trace(old).events) == 4
+    assert fake_nsys.count == 1
 
 
 def test_fake_nsys_exports_message_sizes_where_it_can(report: Path, fake_nsys: FakeNsys, tmp_path: Path) -> None:

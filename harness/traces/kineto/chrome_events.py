@@ -262,20 +262,15 @@ def _tell_apart(plan: ReadingPlan) -> None:
     read = {track: plan.census.tracks[track] for track, category in plan.as_kineto.items() if category}
     argued = sum((track.ranks for track in read.values()), Counter[int]())
     plan.by_argument = len(argued) > 1 and argued.total() >= _ALL * sum(track.count for track in read.values())
-    on_host: dict[str, Counter[str]] = defaultdict(Counter)
-    with_device: set[str] = set()
+    on_host, on_device = (defaultdict[str, Counter[str]](Counter) for _ in range(2))
     for (category, process), track in read.items():
         label = _label(process, plan.census.process_names.get(process, ""))
         whose = {str(rank): count for rank, count in track.ranks.items()} if plan.by_argument else {label: track.count}
         for owner, count in whose.items():
-            if _kind(plan.as_kineto[category, process]) is RecordKind.DEVICE:
-                with_device.add(owner)
-            else:
-                on_host[owner][process] += count
-    labels = sorted(
-        with_device, key=lambda text: [int(part) if part.isdigit() else part for part in _NUMBER.split(text)]
-    )
-    if len(labels) < 2 or "" in labels or set(labels) != set(on_host):
+            is_work = _kind(plan.as_kineto[category, process]) is RecordKind.DEVICE
+            (on_device if is_work else on_host)[owner][process] += count
+    labels = sorted(on_device, key=lambda text: [int(part) if part.isdigit() else part for part in _NUMBER.split(text)])
+    if len(labels) < 2 or "" in labels or (on_host and set(labels) != set(on_host)):
         plan.by_argument = False
         return
     numbers = [_NUMBER.findall(label) for label in labels]
@@ -284,7 +279,7 @@ def _tell_apart(plan: ReadingPlan) -> None:
     if not alone:
         plan.notes.append(f"the ranks of {', '.join(labels[:_MOST_NAMED])} … are taken in this order")
     for place, label in enumerate(labels):
-        pid = integer(on_host[label].most_common(1)[0][0])
+        pid = integer((on_host or on_device)[label].most_common(1)[0][0])
         plan.pids.append(place * _FAR + max(pid, 0))
         if plan.by_argument:
             plan.label[label] = place

@@ -84,6 +84,7 @@ def read_kineto(path: Path, progress: OnProgress) -> Trace:
     host_only = len(gathered.device) == 0
     if host_only and not no_gpu and not records.truncated:
         gathered, _, about = gathered_from(path, progress, operators=True, plan=plan)
+    is_empty = not any(map(len, (gathered.device, gathered.calls, gathered.ranges, gathered.operators, gathered.host)))
     every_call = sorted_calls(Calls(**gathered.calls.joined()))
     calls = once(every_call)
     host_only = host_only and not _launching(calls.name, gathered.names.texts)
@@ -109,7 +110,7 @@ def read_kineto(path: Path, progress: OnProgress) -> Trace:
     launches = (constant(gathered.pid, len(every_call)), every_call.name, every_call.correlation)
     if one and plan is not None and _numbered_twice(*launches, gathered.names.texts):
         notes.append(_SAME_NUMBERS)  # without a plan it was asked before
-    if len(events) == 0 and len(ranges) == 0:
+    if is_empty:
         if records.truncated:
             raise TraceError(path, f"{records.truncated}, before any work")
         notes.append(_NOTHING.format(what=what_is_there(plan.census)) if plan else _EMPTY)
@@ -134,9 +135,11 @@ def read_kineto(path: Path, progress: OnProgress) -> Trace:
 
 def _needs_census(gathered: KeptRecords) -> bool:
     """Whether the file is no plain one of Kineto: nothing of it is known, or some of it is not; or its processes have
-    names, or numbers in common, so that it may be several ranks'."""
-    columns = (gathered.device, gathered.calls, gathered.ranges, gathered.operators, gathered.host)
-    if not any(map(len, columns)) or gathered.seen - {*KIND_OF_CATEGORY, *IGNORED, ""} or gathered.named_processes:
+    names, or numbers in common, or it has several devices and no host, so that it may be several ranks'."""
+    host = (gathered.calls, gathered.ranges, gathered.operators, gathered.host)
+    if gathered.seen - {*KIND_OF_CATEGORY, *IGNORED, ""} or gathered.named_processes:
+        return True
+    if not any(map(len, host)) and distinct_count(gathered.device.column("device")) != 1:
         return True
     process, name, correlation = map(gathered.calls.column, ("process", "name", "correlation"))
     return _numbered_twice(process, name, correlation, gathered.names.texts)

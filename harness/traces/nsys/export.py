@@ -55,7 +55,7 @@ def written_by(report: Path) -> Version:
 
 def export_command(report: Path) -> str:
     """What to type where an nsys is that can read a report; the export lies beside it."""
-    export = report.with_name(report.name.removesuffix(".nsys-rep") + ".sqlite")
+    export = report.with_suffix(".sqlite")
     json = ["--include-json=true"] if written_by(report) >= _INCLUDES_JSON else []
     return shlex.join(["nsys", "export", "--type", "sqlite", *json, "--output", str(export), str(report)])
 
@@ -157,7 +157,7 @@ def exported(report: Path, progress: OnProgress = silent) -> Path:
 
 def _beside(report: Path) -> Path | None:
     """An export that somebody made beside the report, if it is not older."""
-    beside = report.with_name(report.name.removesuffix(".nsys-rep") + ".sqlite")
+    beside = report.with_suffix(".sqlite")
     if beside.is_file() and beside.stat().st_mtime_ns >= report.stat().st_mtime_ns:
         return beside
     return None

@@ -42,6 +42,16 @@ _TRIFLE = re.compile(
 _PERIODS = 2  # of sampling; for longer than that without a sample, a thread did not run
 _COLLECTION_NAMES = re.compile(r"(?:python )?(?:gc|garbage collect(?:ion|or)?)(?:[.: ].*)?", re.IGNORECASE)
 _THREAD_BITS = 24
+_OVERHEADS = ("PROFILER_OVERHEAD", "CUPTI_ACTIVITY_KIND_OVERHEAD")
+# Tables of calls: the column of their names, and what they are.
+_CALLED = {
+    "OSRT_API": ("nameId", HostKind.OS_CALL),
+    **dict.fromkeys(("CUDNN_EVENTS", "CUBLAS_EVENTS"), ("nameId", HostKind.OPERATOR)),
+    **dict.fromkeys(
+        ("MPI_P2P_EVENTS", "MPI_COLLECTIVES_EVENTS", "MPI_START_WAIT_EVENTS", "MPI_OTHER_EVENTS"),
+        ("textId", HostKind.OPERATOR),
+    ),
+}
 
 
 class Says(IntEnum):
@@ -126,13 +136,10 @@ def _short(symbol: str) -> str:
     return re.split(r"[(<]", plain)[0] or plain
 
 
-_OS_CALLS, _OVERHEADS = "OSRT_API", ("PROFILER_OVERHEAD", "CUPTI_ACTIVITY_KIND_OVERHEAD")
-
-
 def host_spans(database: Database, names: NameTable, calls: Calls, ranges: Ranges) -> HostSpans:
     """Long spans of the threads that call CUDA or have ranges, and all of the profiler's work in their processes."""
     threads = np.unique([number for part in (calls, ranges) for number in _distinct_threads(part)]).astype(np.int64)
-    parts = [_os_calls(database, names, threads), _waits(database, names, threads)]
+    parts = [_calls(database, names, threads, table) for table in _CALLED] + [_waits(database, names, threads)]
     parts += [_overhead(database, names, table, np.unique(threads >> _THREAD_BITS)) for table in _OVERHEADS]
     parts += [_collections(ranges, names.texts), _samples(database, names, threads)]
     return sorted_spans(HostSpans(**joined(parts)))
@@ -154,11 +161,12 @@ def _thread_ids(process: I64, thread: I64) -> I64:
     return (process << _THREAD_BITS) | thread
 
 
-def _os_calls(database: Database, names: NameTable, threads: I64) -> Columns:
-    raw = _long(database, _OS_CALLS)
+def _calls(database: Database, names: NameTable, threads: I64, table: str) -> Columns:
+    name_column, kind = _CALLED[table]
+    raw = _long(database, table, name_column)
     raw = _kept(raw, np.isin(_thread_ids(raw["process"], raw["thread"]), threads))
     name = names_of(database, names, raw.pop("nameId"), "[unnamed call]")
-    return {**raw, "name": name, "kind": constant(HostKind.OS_CALL, len(name), np.uint8)}
+    return {**raw, "name": name, "kind": constant(kind, len(name), np.uint8)}
 
 
 def _waits(database: Database, names: NameTable, threads: I64) -> Columns:
@@ -183,11 +191,11 @@ def _overhead(database: Database, names: NameTable, table: str, processes: I64) 
     return {**raw, "name": name, "kind": kind}
 
 
-def _long(database: Database, table: str) -> Columns:
+def _long(database: Database, table: str, name_column: str = "nameId") -> Columns:
     """The spans of a table that are not short, with `nameId` for a name."""
-    raw = database.integers(table, "start", "end", "globalTid", "nameId")
+    raw = database.integers(table, "start", "end", "globalTid", name_column)
     raw = _kept(raw, raw["end"] - raw["start"] >= SHORTEST_HOST_NS)
-    return {**_placed(raw["start"], raw["end"], raw["globalTid"]), "nameId": raw["nameId"]}
+    return {**_placed(raw["start"], raw["end"], raw["globalTid"]), "nameId": raw[name_column]}
 
 
 def _placed(start: I64, end: I64, thread_id: I64) -> Columns:

@@ -10,6 +10,7 @@ from harness.traces.columns import NameTable, distinct, once
 from harness.traces.database import Database, opened
 from harness.traces.errors import TraceError
 from harness.traces.nccl_calls import is_nccl_call
+from harness.traces.nsys import REPORTS
 from harness.traces.nsys.cuda import (
     api_calls,
     device_events,
@@ -38,14 +39,14 @@ _NO_SIZES = "message sizes were not exported (export with --include-json=true)"
 
 
 def read_nsys(path: Path, progress: OnProgress) -> Trace:
-    """Read a report (.nsys-rep) or an export (.sqlite, .sqlite.gz). Raises TraceError: the file is not nsys', or nsys
-    cannot export the report."""
+    """Read a report (.nsys-rep, until 2021 .qdrep) or an export (.sqlite, .sqlite.gz). Raises TraceError: the file is
+    not nsys', or nsys cannot export the report."""
     with _plain(path, progress) as plain, opened(plain, progress) as database:
         return _trace(path, database)
 
 
 def _plain(path: Path, progress: OnProgress) -> AbstractContextManager[Path]:
-    if path.name.endswith(".nsys-rep"):
+    if path.suffix in REPORTS:
         from harness.traces.nsys.export import exported
 
         return nullcontext(exported(path, progress))
