@@ -292,7 +292,7 @@ def judge_start(request: StartRequest) -> StartResult:
         _judge_first(result, summary, "first-use")
     elif case.told == "allocation":
         result.own_ns = _makespan(recordings) - _makespan(run(case.without))
-        if "Optimizer.step#" in summary.steps.source:  # the optimizer's ranges tell the steps: a loss is one's
+        if summary.steps.source.startswith("range"):  # the phases' ranges tell the steps: a loss is one's
             result.own_ns //= case.training.steps
         _judge_first(result, summary, "allocation")
     allowed = () if case.told == "nothing" else (case.told,)

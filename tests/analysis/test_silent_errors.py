@@ -186,10 +186,7 @@ PROBLEMS: list[tuple[list[Made], list[tuple[str, str]]]] = [
     ([shifted(0, 0), shifted(1, 170)], [(OTHER_STEPS, "windows start 0.00 ms apart, a step is 0.00 ms")]),
     ([batches(0, marked=True), batches(1, marked=False)], [("different ways", "range batch in 1 of 2 processes")]),
     ([whole_graphs()], [("CUDA graphs", "4 graphs, 86% of kernel time (record with --cuda-graph-trace=node)")]),
-    ([layers("FSDP::pre_forward (blocks.{layer}), op_id = {i}")],
-     [("the period of the kernel is a layer, not a training step", "")]),
-    ([layers("FSDP::pre_forward (blocks.0), op_id = {i}")], [UNMARKED]),
-    ([layers("forward")], [UNMARKED]),
+    ([layers("FSDP::pre_forward (blocks.{layer}), op_id = {i}")], [UNMARKED]),
 ]  # fmt: skip
 
 

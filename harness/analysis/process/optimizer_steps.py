@@ -1,5 +1,5 @@
-"""Steps that PyTorch's own ranges of an optimizer count (`Optimizer.step#AdamW.step`), where the program marks no
-step, or several optimizer steps as one.
+"""Steps that the ranges of their parts count: PyTorch's own of an optimizer (`Optimizer.step#AdamW.step`), where the
+program marks no step, or several optimizer steps as one; or those of a program's passes.
 
 A step ends with its optimizer. Where one name has several ranges in a step, as with the two optimizers of a GAN, the
 work between them recurs only after so many. Knows nothing of other marks.
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.process.by_name import matching, used
+from harness.analysis.process.phases import Phase, phase_of_name
 from harness.traces.trace import I64, Events, Ranges
 
 _PREFIX = "Optimizer.step#"
@@ -23,7 +24,7 @@ _ALIKE, _ALIKE_OF_FEW, _FEW = 0.3, 0.1, 4  # of their work, by so much the steps
 _BETTER, _SPARE = 2.0, 0.02  # by so much a longer recurrence must be more alike
 _REST = 0.1  # of a step: so much after the last optimizer belongs to its step, if the mark ends there
 _COVERED = 0.5  # of the recording: if less of it is steps, it is about something else, such as its first use
-_LARGE_FIRST = 2.0  # the first one has no more than so many times the work of the median
+_LARGE_FIRST = 2.0  # the first one has no more than so many times the work, or the time, of the median
 
 
 class CountedSteps(NamedTuple):
@@ -60,6 +61,27 @@ def optimizer_steps(
     if inside is not None and 0 < inside[1] - bounds[-1] < _REST * np.median(np.diff(bounds)):
         bounds = np.append(bounds[:-1], inside[1])
     return None if is_one_step else CountedSteps(name, thread, bounds)
+
+
+def passes(ranges: Ranges, names: list[str]) -> CountedSteps | None:
+    """Steps from one range of forward to the next, where as many of backward, or of an optimizer, lie between them.
+    What a cold program does before it is warm is no step: it belongs to the start."""
+    by_phase: dict[Phase, list[int]] = {}
+    for name in used(ranges.name):
+        by_phase.setdefault(phase_of_name(names[name]), []).append(name)
+    rows = {phase: np.flatnonzero(ranges.name == of[0]) for phase, of in by_phase.items() if len(of) == 1}
+    forward = rows.get(Phase.FORWARD, np.empty(0, np.int64))
+    follow = [rows[phase] for phase in (Phase.BACKWARD, Phase.OPTIMIZER) if phase in rows]
+    ends = [np.sort(ranges.end_ns[own]) for own in follow if len(own) == len(forward) > 1]
+    if not ends:
+        return None
+    start, end = np.sort(ranges.start_ns[forward]), np.maximum.reduce(ends)
+    bounds = np.append(start, end[-1])
+    warm = int((np.diff(bounds) <= _LARGE_FIRST * np.median(np.diff(bounds))).argmax())
+    if (end <= start).any() or (end[:-1] > start[1:]).any() or len(start) - warm < 2:
+        return None
+    name = names[ranges.name[forward[0]]]  # its own name would hide it, as that of a mark
+    return CountedSteps(f"{name} to {name}", int(ranges.thread[forward[0]]), bounds[warm:])
 
 
 def _rarest(ranges: Ranges, names: list[str], inside: tuple[int, int] | None) -> tuple[str, int, I64] | None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import PurePath
 
@@ -14,7 +12,6 @@ from harness.analysis.process.by_name import matching
 from harness.analysis.process.idle import COMMUNICATION
 from harness.analysis.process.part import Compressible, RankPart, Tables, tables_of
 from harness.analysis.process.prepared import MeasuredProcess, inside
-from harness.analysis.process.ranges import without_arguments
 from harness.analysis.process.recording import OF_COMMUNICATION, kinds_of
 from harness.analysis.process.steps import are_lost, by_periodicity
 from harness.analysis.summary import Device, Problem, RecordingVerdict, problem_texts
@@ -26,7 +23,6 @@ KNOWN_LAUNCH_SHARE = 0.9
 FEWEST_COLLECTIVES = 3
 GRAPH_SHARE = 0.05  # of kernel time in whole graphs, from which overlap is not known
 WHOLE_GRAPH = "CUDA graph "
-_NUMBERED_MODULE = re.compile(r"\b((?:blocks?|layers?|h)[._ \[]?)\d+", re.IGNORECASE)
 _MOST_OF_WINDOW = 0.25  # that the first or last collective takes, if another rank's profiler starts or stops beside it
 _OUTSTANDING = 20.0  # times as long as every other collective
 
@@ -40,7 +36,7 @@ def judge_part(part: RankPart, m: MeasuredProcess) -> RankPart:
         *(_nothing(part, m) if not kinds else ()),
         *_steps(part),
         *_periodicity(part, m),
-        *_tool(part),
+        *_tool(part, m),
         *_launches(m),
         *_tail(part),
         *_profiler_of_another(part, m),
@@ -148,31 +144,16 @@ def _steps(part: RankPart) -> Iterator[Problem]:
 
 
 def _periodicity(part: RankPart, m: MeasuredProcess) -> list[Problem]:
-    """A period is not a step where the program's numbered modules do not run in each period."""
+    """A period is perhaps no step, so that every number is of the window."""
     if not by_periodicity(m.steps.source):
         return []
-    periods = len(m.steps.names)
-    for label, counts in _numbered_modules(m).items():
-        if len(counts) > 1 and max(counts) <= periods / 2:
-            seen = f"{len(counts)} ranges {label}, each in {max(counts)} of {periods} periods at most"
-            evidence = f"{_who(part)}: {seen}; {m.steps.source}"
-            return [Problem.doubt(problem_texts.LAYERS, evidence)]
-    return [Problem.remark(problem_texts.UNMARKED_STEPS, f"{_who(part)}: {periods} periods; {m.steps.source}")]
+    evidence = f"{_who(part)}: {len(m.steps.names)} periods; {m.steps.source}"
+    return [Problem.remark(problem_texts.UNMARKED_STEPS, evidence)]
 
 
-def _numbered_modules(m: MeasuredProcess) -> dict[str, list[int]]:
-    """How often each range named after a module occurs, by its name without the module's number."""
-    instances: Counter[str] = Counter()
-    for name, count in enumerate(np.bincount(m.view.ranges.name).tolist()):
-        instances[without_arguments(m.view.names[name])] += count
-    modules: dict[str, list[int]] = {}
-    for text, count in instances.items():
-        if count and _NUMBERED_MODULE.search(text):
-            modules.setdefault(_NUMBERED_MODULE.sub(r"\1#", text), []).append(count)
-    return modules
-
-
-def _tool(part: RankPart) -> Iterator[Problem]:
+def _tool(part: RankPart, m: MeasuredProcess) -> Iterator[Problem]:
+    if offset := m.view.trace.device_clock_ns:
+        yield Problem.remark(problem_texts.CLOCK_MOVED, f"{_who(part)}: by {duration(abs(offset))}")
     for note in part.source.notes:
         yield Problem.doubt(problem_texts.READ_IN_PART, f"{_who(part)}: {note}")
     if part.dropped_events:
@@ -197,6 +178,8 @@ def _launches(m: MeasuredProcess) -> Iterator[Problem]:
 
 
 def _tail(part: RankPart) -> Iterator[Problem]:
+    if by_periodicity(part.steps.source):
+        return  # no mark ends them
     for d in part.devices:
         if d.work_after_window_ns > AFTER_WINDOW_SHARE * d.window_ns:
             seen = f"device {d.device}: {d.work_after_window_ns / 1e6:.2f} ms after the window"

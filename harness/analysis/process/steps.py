@@ -1,8 +1,9 @@
 """Which stretches of time are training steps of one process, and which of them count.
 
 In order of trust: torch.profiler's ProfilerStep marks; NVTX or record_function ranges with a number (`batch_7`,
-`iteration_3`); where there is none, or several are in each, PyTorch's own ranges of the optimizer; and, in a program
-without any of them, the periodicity of a kernel that recurs evenly.
+`iteration_3`); where there is none, or several are in each, PyTorch's own ranges of the optimizer; ranges of forward
+with as many of backward or the optimizer; and, in a program without any of them, the periodicity of a kernel that
+recurs evenly.
 
 A step is the period from its mark's start to the next mark's start; the last one ends with its mark. So the steps fill
 the window, and no threshold decides which ranks' steps are periods. Where the host is ahead of the device, they are the
@@ -12,6 +13,7 @@ periods of the work that they launched.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -22,14 +24,14 @@ from harness.analysis.process.by_name import matching, used
 from harness.analysis.process.host_calls import LaunchTimes
 from harness.analysis.process.idle import Busy
 from harness.analysis.process.intervals import EMPTY, Intervals, lengths_within
-from harness.analysis.process.optimizer_steps import CountedSteps, optimizer_steps
+from harness.analysis.process.optimizer_steps import CountedSteps, optimizer_steps, passes
 from harness.traces.trace import I64, Activity, Events, RangeKind, Ranges
 from harness.traces.vocabulary import is_communication
 
 WARMUP_FACTOR = 2.0  # a leading step this many times longer than the median of the others is warm-up
 MIN_PERIODS, MAX_PERIODS = 4, 5000  # fewer repetitions are no periodicity, more are no steps
 EVEN = 1.5  # 90th over 10th percentile of the periods
-COVERED = 0.7  # of the device's time
+COVERED = 0.9  # of the device's time
 AHEAD = 0.1  # of a step: by so much the device must be behind the host
 KNOWN_LAUNCHES = 0.9  # of the work: with fewer it is not known which step work belongs to
 LOST_SOME = 0.01  # of the launches: whole recordings have up to 0.4 % without work
@@ -162,7 +164,10 @@ def find_steps(
     found = _marks("ProfilerStep", marked, ranges, names) if len(marked) else counting
     if len(marked) and found is not None and counting is not None:
         found = replace(found, ahead=_ahead(found, counting))
-    found = _optimizer_steps(found, ranges, events, names) or found or _periodic_steps(events, names)
+    found = _optimizer_steps(found, ranges, events, names) or found
+    if found is None and (passed := passes(ranges, names)) is not None:
+        found = _counted([passed])
+    found = found or _periodic_steps(events, names)
     if found is None:
         return NO_STEPS
     steps = _whole(_judge(found, events, busy, until_ns), launches)
@@ -205,6 +210,10 @@ def _optimizer_steps(
         if counted is None:
             return None
         found.append(counted)
+    return _counted(found)
+
+
+def _counted(found: Sequence[CountedSteps]) -> ProcessSteps:
     start, end = (np.concatenate([each.bounds_ns[at] for each in found]) for at in (slice(-1), slice(1, None)))
     labels, whole = [found[0].name] * len(start), np.ones(len(start), np.bool_)
     return ProcessSteps(f"range {found[0].name}", labels, start, end, whole, start, end, thread=found[0].thread)
@@ -256,7 +265,8 @@ def _periodic_steps(events: Events, names: list[str]) -> ProcessSteps | None:
         starts = events.start_ns[by_name[ends[name] - count : ends[name]]]
         periods = np.diff(starts)
         low, high = np.quantile(periods, (0.1, 0.9))
-        if low > 0 and high / low < EVEN and periods.sum() >= COVERED * extent:
+        # with the one that the last kernel begins; what is not covered, as an optimizer at the end, would be left out
+        if low > 0 and high / low < EVEN and periods.sum() + np.median(periods) >= COVERED * extent:
             source = f"{_PERIODICITY} of {names[name][:80]}"
             labels = [f"period {i}" for i in range(len(periods))]
             whole = np.ones(len(periods), np.bool_)
