@@ -92,8 +92,8 @@ def test_the_cure_is_that_of_the_largest_part() -> None:
     summary = replayed(steps(started(named=False), marked=True))
     (own,) = summary.before_steps
     copies = own.model_copy(update={"copies_ns": 500 * MS})
-    said = answer(summary.model_copy(update={"before_steps": [copies]})).further
-    (text,) = (each for each in said if "lie before the first step" in each)
+    said = answer(summary.model_copy(update={"before_steps": [copies]}))
+    (text,) = (each for each in said.sentences if "lie before the first step" in each)
     assert text.endswith("with non_blocking=True, or load the weights straight to the device (safetensors' load_file "
                          "with device).")  # fmt: skip
 

@@ -84,7 +84,11 @@ def test_communication_is_known_in_every_era_of_every_library(name: str) -> None
         ("bmm_E4m3_Bfloat16Bfloat16_Fp32_t128x8x512u2_s7", "gemm", "bf16"),
         ("bmm_Bfloat16_E2m1E2m1_Fp32_bA16_bB16_t128x8x512u2_s7_et128x8", "gemm", "fp4"),
         # cuDNN 8 and 9: hmma is of fp16, bf16 and tf32; what is after it says which
-        ("void xmma_cudnn::gemm::kernel<Kernel_traits<xmma_cudnn::Ampere_hmma_tf32_traits<unsigned>>>()", "gemm", "tf32"),
+        (
+            "void xmma_cudnn::gemm::kernel<Kernel_traits<xmma_cudnn::Ampere_hmma_tf32_traits<unsigned>>>()",
+            "gemm",
+            "tf32",
+        ),
         ("void xmma_cudnn::strided_dgrad::kernel<xmma_cudnn::Ampere_hmma_fp32_traits>()", "gemm", "fp16"),
         ("void xmma_cudnn::gemm::kernel<xmma_cudnn::Ampere_hmma_bf16_traits<unsigned>>()", "gemm", "bf16"),
         ("sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize64_cudnn", "gemm", "tf32"),

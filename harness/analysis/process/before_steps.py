@@ -11,7 +11,7 @@ import numpy as np
 
 from harness.analysis.process.by_name import matching
 from harness.analysis.process.first_use import LONG_CALL_NS, NEVER, compiles
-from harness.analysis.process.host_calls import captures, loads_data
+from harness.analysis.process.host_calls import HostCause, captures, loads_data
 from harness.analysis.process.idle import COMMUNICATION, COMPUTE
 from harness.analysis.process.intervals import EMPTY, Intervals, clip, difference, length, lengths_within, merge, union
 from harness.analysis.process.prepared import MeasuredProcess
@@ -118,9 +118,9 @@ def _parts(m: MeasuredProcess, begin: int, end: int) -> dict[str, Any]:
         own = difference(clip(union(start_ns, end_ns), begin, end), taken)
         taken = merge(taken, own)
         ns = length(own)
-        if ns and (text := _largest(m, own, start_ns, end_ns, name)):
+        if ns > spent.get(part, 0) and (text := _largest(m, own, start_ns, end_ns, name)):
             largest[part] = text
-        spent[part] = ns
+        spent[part] = spent.get(part, 0) + ns
     spent["unknown"] = end - begin - length(taken)
     return {f"{part}_ns": ns for part, ns in spent.items()} | {"largest": largest}
 
@@ -148,8 +148,19 @@ def _stretches(m: MeasuredProcess, end: int) -> Iterator[_PartStretches]:
     yield spans.named("data", loads_data)
     for part, pattern in _NAMED:
         yield spans.named(part, pattern.search)
+    yield _made_ready(m)
     work = events.activity != Activity.CPU_COLLECTIVE
     yield _PartStretches("device", events.start_ns[work], events.end_ns[work], events.name[work].astype(np.int64))
+
+
+def _made_ready(m: MeasuredProcess) -> _PartStretches:
+    """The idle time of the devices in which kernels were made ready, each with the kernel that ended it."""
+    events, parts = m.view.events, [(EMPTY.start, EMPTY.end, EMPTY.start)]
+    for device, rows in m.rows.items():
+        ready = m.idle[device].of_cause(HostCause.FIRST_USE)
+        after = rows.start + np.searchsorted(events.start_ns[rows], ready.end - 1)
+        parts.append((ready.start, ready.end, events.name[np.minimum(after, rows.stop - 1)].astype(np.int64)))
+    return _PartStretches("first_use", *(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
 class _NamedSpans(NamedTuple):

@@ -9,16 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.process.by_name import matching, used
-from harness.analysis.process.intervals import lengths_within, union
+from harness.analysis.process.intervals import Intervals, lengths_within, union
 from harness.analysis.process.view import ProcessView
-from harness.traces.trace import I32, I64, Activity, Events, HostKind, RangeKind
+from harness.traces.trace import I32, I64, Activity, Events, RangeKind
 
 LONG_CALL_NS = 100_000  # a launch takes 5 to 10 us
 FIRST_USE_NS = 1_000_000  # less in all, of calls of one name, is not looked at; a kernel's first launch that loads it
 _SETTLED = 0.95  # of the distinct kernels have been launched: the first pass is over
 _RARER = 4.0  # times as much per launch in the first pass as later
 _LONGER = 3.0  # times the usual long call of later
-_MOSTLY = 0.5  # of an operator in such calls: the rest of it prepares them
+COMPILED = re.compile(r"^triton_|^fused_|nvfuser|CudaCodeGen::")  # kernels that a program makes while it runs
+COLD_LEAST = 3  # kernels that are made ready in gaps, from which a process that goes on is cold
 _LAUNCH = re.compile("Launch")
 NEVER = re.compile(r"Memcpy|Memset|Synchronize|EventQuery|StreamQuery|StreamWait|Capture")
 _ALLOCATES = re.compile(r"Malloc|Free|HostAlloc|Host(Un)?[Rr]egister|cuMem|hipMem(Create|Map|Unmap|Address)")
@@ -50,7 +51,7 @@ def first_uses(view: ProcessView, feeding: I64) -> NDArray[np.bool_]:
     rows = np.flatnonzero(long & (np.isin(calls.thread, feeding) if len(feeding) else True))
     if not len(rows):
         return first
-    launches = _Launches.of(view)
+    launches = FirstPass.of(view)
     idle = _without_work(view.events, calls.start_ns[rows], calls.end_ns[rows])
     early = launches.in_first_pass(calls.start_ns[rows], calls.thread[rows])
     allocates = matching(calls.name[rows], names, _ALLOCATES.search)
@@ -66,7 +67,7 @@ def first_uses(view: ProcessView, feeding: I64) -> NDArray[np.bool_]:
 
 
 def _not_again(
-    idle: I64, early: NDArray[np.bool_], later: NDArray[np.bool_], launches: _Launches, cold: bool
+    idle: I64, early: NDArray[np.bool_], later: NDArray[np.bool_], launches: FirstPass, cold: bool
 ) -> NDArray[np.bool_]:
     """Of the calls of one name those in the first pass, if they take much and later ones do not. Where nothing comes
     later, only of a process that is known to be cold."""
@@ -93,6 +94,28 @@ def loading_launches(view: ProcessView) -> NDArray[np.bool_]:
     return found & np.isin(calls.start_ns, events.launch_ns[order[first]])
 
 
+def made_ready(name: NDArray[np.int32], kernels: NDArray[np.intp], gaps: Intervals, ended_by: I64) -> NDArray[np.bool_]:
+    """Which gaps between a device's kernels end with the first one of a name, and are far longer than any before a
+    later one of the name. It is compiled or loaded meanwhile, whatever was recorded of the host. kernels: the device's
+    rows, in order; ended_by: the row with which each gap ends."""
+    first = np.full(int(name.max(initial=-1)) + 1, -1)
+    first[name[kernels[::-1]]] = kernels[::-1]  # the first one is written last
+    of, ns = name[ended_by], gaps.end - gaps.start
+    later = np.zeros(len(first), np.int64)
+    again = first[of] != ended_by
+    np.maximum.at(later, of[again], ns[again])
+    found: NDArray[np.bool_] = ~again & ~np.isin(ended_by, kernels[:1]) & (ns >= FIRST_USE_NS)
+    return found & (ns >= _RARER * later[of])
+
+
+def prepares(operator: I64, ns: I64, early: NDArray[np.bool_], later: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Which times inside of operators prepare what they use for the first time: long ones of the first pass, far longer
+    than any of the same operator later. An operator only launches work; a library chooses kernels inside of it."""
+    usual = np.zeros(int(operator.max(initial=-1)) + 1, np.int64)
+    np.maximum.at(usual, operator[later], ns[later])
+    return early & (ns >= FIRST_USE_NS) & (ns >= _RARER * usual[operator])
+
+
 def _without_work(events: Events, start_ns: I64, end_ns: I64) -> I64:
     """How long of each stretch no device works: a call that waits for the device is no first use."""
     work = events.activity <= Activity.MEMSET
@@ -100,33 +123,35 @@ def _without_work(events: Events, start_ns: I64, end_ns: I64) -> I64:
     return end_ns - start_ns - lengths_within(busy, start_ns, end_ns)
 
 
-class _Launches:
-    """The launches of a process's kernels, cut in those of its first pass and later ones."""
+class FirstPass:
+    """The launches of a process's kernels, cut in those of its first pass and later ones. settled_ns: when it is over
+    on their clock; without a launch, never. goes_on: most come later, so that they show what it alone has."""
 
     def __init__(self, launch_ns: I64, settled_ns: int, by_thread: dict[int, tuple[I64, NDArray[np.bool_]]]) -> None:
         self.early = int((launch_ns < settled_ns).sum())
         self.later = len(launch_ns) - self.early
-        self._settled_ns, self._by_thread = settled_ns, by_thread
+        self.goes_on = self.later >= self.early
+        self.settled_ns, self._by_thread = settled_ns, by_thread
 
     @staticmethod
-    def of(view: ProcessView) -> _Launches:
+    def of(view: ProcessView) -> FirstPass:
         events = view.events
         rows = np.flatnonzero((events.activity == Activity.KERNEL) & (events.launch_ns >= 0))
         rows = rows[np.argsort(events.launch_ns[rows], kind="stable")]
         launch = events.launch_ns[rows]
         if not len(rows):
-            return _Launches(launch, np.iinfo(np.int64).max, {})
+            return FirstPass(launch, np.iinfo(np.int64).max, {})
         by_thread = {}
         for thread in np.unique(events.launch_thread[rows]).tolist():
             mine = rows[events.launch_thread[rows] == thread]
             new = np.zeros(len(mine), np.bool_)
             new[np.unique(events.name[mine], return_index=True)[1]] = True
             by_thread[thread] = events.launch_ns[mine], new
-        return _Launches(launch, _settled_ns(view, launch, events.name[rows]), by_thread)
+        return FirstPass(launch, _settled_ns(view, launch, events.name[rows]), by_thread)
 
     def in_first_pass(self, start_ns: I64, thread: I64) -> NDArray[np.bool_]:
         """Whether calls come in the first pass, or before a kernel that their thread launches for the first time."""
-        found = start_ns < self._settled_ns
+        found = start_ns < self.settled_ns
         for each, (launch, new) in self._by_thread.items():
             mine = np.flatnonzero(thread == each)
             at = np.searchsorted(launch, start_ns[mine])
@@ -145,29 +170,12 @@ def _settled_ns(view: ProcessView, launch_ns: I64, name: NDArray[np.int32]) -> i
     return int(firsts[min(int(_SETTLED * len(firsts)), len(firsts) - 1)]) + 1
 
 
-def preparing_operators(view: ProcessView, feeding: I64, first: NDArray[np.bool_]) -> I64:
-    """The rows of operators that are mostly such calls: what else they do is part of it. A library is loaded, and a
-    kernel chosen, between the calls."""
-    host, calls = view.host, view.calls
-    rows = np.flatnonzero((host.kind == HostKind.OPERATOR) & np.isin(host.thread, feeding))
-    if not len(rows) or not first.any():
-        return rows[:0]
-    found = []
-    for thread in np.unique(host.thread[rows]).tolist():
-        mine = rows[host.thread[rows] == thread]
-        of = first & (calls.thread == thread)
-        spent = union(calls.start_ns[of], calls.end_ns[of])
-        inside = lengths_within(spent, host.start_ns[mine], host.end_ns[mine])
-        found.append(mine[inside >= _MOSTLY * np.maximum(host.end_ns[mine] - host.start_ns[mine], FIRST_USE_NS)])
-    return np.concatenate(found)
-
-
 def compiling_spans(view: ProcessView, names_of: I32, start_ns: I64, end_ns: I64, thread: I64) -> NDArray[np.bool_]:
     """Which of some named spans compile what runs later: those of a program that compiles again and again do not."""
     found = matching(names_of, view.names, compiles)
     if not found.any():
         return found
-    launches = _Launches.of(view)
+    launches = FirstPass.of(view)
     early = found & launches.in_first_pass(start_ns, thread)
     spent, again = (int((end_ns - start_ns)[of].sum()) for of in (early, found & ~early))
     return early if spent * launches.later >= _RARER * again * launches.early else early & False

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.process.by_name import matching
+from harness.analysis.process.first_use import COLD_LEAST, COMPILED, FirstPass, made_ready, prepares
 from harness.analysis.process.host_calls import (
     CAUSES,
     HostCause,
@@ -38,7 +39,7 @@ from harness.analysis.process.ranges import first_labels
 from harness.analysis.process.steps import ProcessSteps, counts_steps
 from harness.analysis.process.view import ProcessView
 from harness.traces.columns import distinct_columns
-from harness.traces.trace import I32, I64, U8, HostKind, RangeKind
+from harness.traces.trace import I32, I64, U8, Activity, HostKind, RangeKind
 
 NAMED_NS = 100_000  # on a CPU: a shorter piece between operators is the interpreter's
 KINDS = ("", "call", "operator", "python", "sample", "os call", "wait", "range", "collector", "profiler")
@@ -126,6 +127,8 @@ class HostWatch:
         feeding = feeding_threads(view, nesting)
         self.stacks = HostStacks(view, nesting, feeding)
         self._host_stretches = self._told_of_host(feeding)
+        self._is_cold = bool((self._host_stretches.cause == HostCause.FIRST_USE).any())
+        self._settled_ns = FirstPass.of(view).settled_ns if self._is_cold else 0
         self._phase = phases(view.ranges, view.names, nesting)
         self._hidden = matching(view.ranges.name, view.names, set(steps.names).__contains__)
         self._hidden |= view.ranges.kind == RangeKind.STEP
@@ -168,10 +171,16 @@ class HostWatch:
         following = np.searchsorted(events.start_ns[rows], gaps.end, side="left")
         exists = following < rows.stop - rows.start
         at = rows.start + np.minimum(following, rows.stop - rows.start - 1)
+        kernels = np.arange(rows.start, rows.stop)[events.activity[rows] == Activity.KERNEL]
+        ready = exists & made_ready(events.name, kernels, gaps, at)
+        compiled = matching(events.name[at[ready]], self._view.names, COMPILED.search).any()
+        if not (self._is_cold or compiled or (ready.sum() >= COLD_LEAST and FirstPass.of(self._view).goes_on)):
+            ready[:] = False
         return NextEvent(
             np.where(exists, events.launch_ns[at], -1),
             exists & (self._kinds.event_class[at] == COMMUNICATION),
             np.where(exists, at, -1),
+            ready,
         )
 
     def _pieces(self, gaps: Intervals, following: NextEvent, begin: int, launching: LaunchLatency) -> _Rows:
@@ -280,6 +289,10 @@ class HostWatch:
             unnamed &= ~now
         cause = rows.cause.astype(np.int64)
         cause[unnamed & (cause == HostCause.HOST)] = HostCause.NOT_RECORDED
+        if self._is_cold:
+            inside = (cause == HostCause.HOST) & (kind == OPERATOR)
+            early = rows.start < self._settled_ns
+            cause[prepares(what, rows.end - rows.start, inside & early, inside & ~early)] = HostCause.FIRST_USE
         return [cause, kind, what, call, operator, function, where, label, phase.astype(np.int64)]
 
     def _stretches(self, rows: _Rows) -> Intervals:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.analysis.process.by_name import matching, used
-from harness.analysis.process.first_use import LONG_CALL_NS, compiling_spans, first_uses, preparing_operators
+from harness.analysis.process.first_use import LONG_CALL_NS, compiling_spans, first_uses
 from harness.analysis.process.intervals import EMPTY, Intervals, RangeTree, complement, contains, merge, overlaps, union
 from harness.analysis.process.view import ProcessView
 from harness.traces.columns import distinct
@@ -23,13 +23,15 @@ from harness.traces.vocabulary import launches_work
 KNOWN = 0.9  # of the work has a launch: else it is not known which launches have none
 _FEEDS = 0.1  # of the events: a thread that launches fewer does not feed the device
 _DATA = re.compile(
-    r"data[ _]?load|dataload|(next|get|load|fetch)[ _]?batch|batch[ _-]?generator|data[ _]?iter", re.IGNORECASE
+    r"data[ _]?load|dataload|\[DALI\]|(next|get|load|fetch)[ _]?batch|batch[ _-]?generator|data[ _]?iter", re.IGNORECASE
 )
 _DATA_CODE = re.compile(
     r"torch/utils/data/|torchdata/|datasets/(?:arrow|iterable)_dataset\.py|DataLoader|IteratorGetNext|tensorflow/python/data/|nvidia/dali|webdataset/|tf[._]data"
 )
 _WAIT = re.compile(r"^(recv|send|wait|barrier|p2p|batch_isend)", re.IGNORECASE)
 _COMMUNICATION_CALL = re.compile(r"c10d|record_param_comms|wait|barrier", re.IGNORECASE)
+_OF_BYTES = re.compile(r"Mem(?:set|cpy)")
+_NOTHING_NS = 1_000  # a call that sets or copies something takes two microseconds or more
 _ITEM = re.compile(r"_local_scalar_dense|aten::(item|is_nonzero|equal|nonzero)\b")
 _CAPTURE = re.compile(r"Graph(Instantiate|ExecUpdate|Destroy|ExecDestroy)|Stream(Begin|End)Capture")
 _LOADS = re.compile(
@@ -183,18 +185,16 @@ def told_on_gpu(view: ProcessView, nesting: RangeTree, feeding: I64, operators: 
     copies = _Layer(calls.start_ns[of], calls.end_ns[of], calls.cause[of], calls.source, calls.row[of])
     begin, end = captures(view.calls, view.names)
     captured = _layer(view.calls.start_ns[begin], view.calls.end_ns[end], HostCause.CAPTURE, HostSource.CALL, begin)
-    layers = [copies, *_spans(view, nesting, feeding), captured, calls, *_preparing(view, feeding, first)]
+    layers = [copies, *_spans(view, nesting, feeding), captured, calls, *_compiling(view, feeding)]
     long = np.flatnonzero(view.calls.end_ns - view.calls.start_ns >= LONG_CALL_NS)
     return _layered(layers, view.calls.start_ns[long], view.calls.end_ns[long])
 
 
-def _preparing(view: ProcessView, feeding: I64, first: NDArray[np.bool_]) -> list[_Layer]:
-    """What belongs to a first use and is no call: operators that are mostly such calls, and compilers."""
+def _compiling(view: ProcessView, feeding: I64) -> list[_Layer]:
+    """What belongs to a first use and is no call: compilers."""
     host, ranges = view.host, view.ranges
-    rows = preparing_operators(view, feeding, first)
     spans = compiling_spans(view, host.name, host.start_ns, host.end_ns, host.thread)
-    compiled = np.flatnonzero(np.isin(host.thread, feeding) & spans)
-    rows = np.union1d(rows, compiled)
+    rows = np.flatnonzero(np.isin(host.thread, feeding) & spans)
     named = np.flatnonzero(compiling_spans(view, ranges.name, ranges.start_ns, ranges.end_ns, ranges.thread))
     return [
         _layer(host.start_ns[rows], host.end_ns[rows], HostCause.FIRST_USE, HostSource.SPAN, rows),
@@ -275,7 +275,7 @@ class LaunchTimes(NamedTuple):
 
 def launches_of(view: ProcessView) -> LaunchTimes:
     """Whole recordings have up to three launches without work, none of them before the first launch with work; those
-    after the last one may run after the recording's end."""
+    after the last one may run after the recording's end. A set or copy of zero bytes has no work to lose."""
     events, calls = view.events, view.calls
     begin, end = captures(calls, view.names)
     captured = union(calls.start_ns[begin], calls.end_ns[end])
@@ -285,7 +285,10 @@ def launches_of(view: ProcessView) -> LaunchTimes:
     rows = np.flatnonzero(matching(calls.name, view.names, launches_work))
     start = calls.start_ns[rows]
     rows = rows[(start <= launched.max()) & (calls.correlation[rows] >= 0) & ~contains(captured, start)]
-    return LaunchTimes(calls.start_ns[rows], ~np.isin(calls.correlation[rows], events.correlation), captured)
+    lost = ~np.isin(calls.correlation[rows], events.correlation)
+    of_no_bytes = matching(calls.name[rows], view.names, _OF_BYTES.search)
+    of_no_bytes &= calls.end_ns[rows] - calls.start_ns[rows] <= _NOTHING_NS
+    return LaunchTimes(calls.start_ns[rows], lost & ~of_no_bytes, captured)
 
 
 def _calls(view: ProcessView, feeding: I64, operators: Callable[[I64], I64], first: NDArray[np.bool_]) -> _Layer:

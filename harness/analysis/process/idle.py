@@ -6,7 +6,7 @@ Formulas: docs/metrics.md.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 
 import numpy as np
@@ -97,16 +97,18 @@ class IdlePieces:
 
 @dataclass(frozen=True)
 class NextEvent:
-    """What ended each of n gaps: when it was launched (-1 unknown), whether it is communication, and its row; after
-    the last gap of a recording nothing follows (row -1), and nothing was launched until its end."""
+    """What ended each of n gaps: when it was launched (-1 unknown), whether it is communication, its row, and whether
+    it was made ready in the gap, for its first use; after the last gap of a recording nothing follows (row -1), and
+    nothing was launched until its end."""
 
     launch_ns: I64
     is_communication: NDArray[np.bool_]
     row: I64
+    is_made_ready: NDArray[np.bool_]
 
     def at(self, chosen: slice) -> NextEvent:
         """Of some gaps."""
-        return NextEvent(self.launch_ns[chosen], self.is_communication[chosen], self.row[chosen])
+        return NextEvent(*(getattr(self, column.name)[chosen] for column in fields(self)))
 
 
 @dataclass(frozen=True)
@@ -160,6 +162,7 @@ def pieces_on_gpu(
     rest = _apart_at_launches(rest, launched[inside[rest.of]], launching)
     gap = inside[rest.of]
     cause, after = _untold(rest, gap, launched, host_stretches, launching)
+    cause[(cause == HostCause.HOST) & following.is_made_ready[gap]] = HostCause.FIRST_USE
     cause[follows[gap] & ~known[gap]] = HostCause.OTHER
     after[cause == HostCause.OTHER] = -1
     queued = np.flatnonzero(free < gaps.end)

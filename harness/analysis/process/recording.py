@@ -3,6 +3,7 @@ device alone, or with the first use of kernels in its window. Knows one process,
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -14,10 +15,10 @@ from harness.analysis.process.device import idle_of
 from harness.analysis.process.first_use import loading_launches
 from harness.analysis.process.host_calls import HostCause
 from harness.analysis.process.idle import COMMUNICATION
-from harness.analysis.process.intervals import Intervals, clip, difference, length, lengths_within, merge
+from harness.analysis.process.intervals import EMPTY, Intervals, clip, difference, length, lengths_within, merge, union
 from harness.analysis.process.prepared import MeasuredProcess, extent_of
 from harness.analysis.summary import problem_texts
-from harness.traces.trace import I64, Activity
+from harness.traces.trace import I64, Activity, CopyKind, HostMemory
 from harness.traces.vocabulary import launches_work
 
 CAPTURED_SHARE = 0.5  # of the window in captures: a training that captures once spends most of it elsewhere
@@ -33,6 +34,7 @@ LOST_LEAST = 10  # launches without work: fewer are the ends of a recording
 LOST_MANY = 0.1  # of the launches without work, from which nothing is told of the device's time
 LAUNCHES_KNOWN = 0.1  # of at least ten kernels: with fewer, the host is not in the recording
 FIRST_USE_SHARE = 0.03  # of the window: a smaller loss is not told
+_OF_CPUS = re.compile(r"mkldnn|onednn|_cpu\b|^gloo:|^mpi:")  # operators that no program with a GPU runs
 NO_FINDING = ("findings", "replay.what_ifs")
 OF_COMMUNICATION = ("communication_ns", "exposed_communication_ns", "overlapped_communication_ns", "overlap_fraction")
 _NO_IDLE = ("idle_ns", "busy_fraction", "idle_causes")
@@ -50,7 +52,9 @@ def kinds_of(m: MeasuredProcess) -> list[RecordingProblem]:
     """The kind of recording, if it is no plain recording of running steps; whether its file was cut off; and the first
     use of kernels in it."""
     if m.view.on_cpu:
-        return _cut_off(m)
+        is_host = not matching(m.view.events.name, m.view.names, _OF_CPUS.search).any()
+        alone = _device_missing(m, EMPTY) if is_host else None
+        return [*_cut_off(m), *([alone] if alone else [])]
     first = next((kind for rule in _RULES if (kind := rule(m, m.launches.captured)) is not None), None)
     used = None if first else _first_use(m, m.launches.captured)
     return [*_cut_off(m), *(kind for kind in (first, used) if kind is not None)]
@@ -79,11 +83,14 @@ def _window(m: MeasuredProcess) -> tuple[int, int]:
 
 
 def _device_missing(m: MeasuredProcess, _: Intervals) -> RecordingProblem | None:
-    """Launches, and nothing that a device did."""
-    launches = len(_launches(m))
-    if m.windows or not launches:
+    """Launches, or the names of devices, and nothing that a device did."""
+    launches, named = len(_launches(m)), len(m.view.trace.identity.device_names)
+    if (m.windows and not m.view.on_cpu) or not (launches or named):
         return None
-    seen = f"{_counted(launches, 'call')} put work on a device, and no kernel, copy or set is in the file"
+    seen = f"{_counted(launches, 'call')} put work on a device" if launches else f"{_counted(named, 'device')} named"
+    ranges = f", {_counted(len(m.view.ranges), 'range')} of the program" if len(m.view.ranges) else ""
+    unused = "" if launches else "; CUDA_VISIBLE_DEVICES= hides devices from a program that uses none"
+    seen += f"{ranges}, and no kernel, copy or set is in the file{unused}"
     return RecordingProblem(problem_texts.DEVICE_MISSING, seen, (*_NO_IDLE, *OF_COMMUNICATION, *NO_FINDING))
 
 
@@ -175,8 +182,11 @@ def _lost(m: MeasuredProcess, _: Intervals) -> RecordingProblem | None:
 
 
 def _waits(m: MeasuredProcess, device: int) -> Intervals:
-    """Long stretches in which no device of the process works, and work waits whose launch is over."""
+    """Long stretches in which no device of the process works, and work waits whose launch is over: not for the copy
+    from pageable memory that the host makes meanwhile, of which only the last part is recorded."""
     events, calls, rows = m.view.events, m.view.calls, m.rows[device]
+    pageable = (events.copy_kind == CopyKind.H2D) & (events.host_memory == HostMemory.PAGEABLE)
+    copying = np.flatnonzero(np.isin(calls.correlation, events.correlation[pageable]))
     others = [m.busy[d].any for d in m.rows if d != device]
     gaps = idle_of(m, device)
     long = gaps.end - gaps.start >= LONG_NS
@@ -189,7 +199,7 @@ def _waits(m: MeasuredProcess, device: int) -> Intervals:
     start = np.maximum(gaps.start, launched)
     queued &= gaps.end - start >= LONG_NS
     waits = Intervals(start[queued], gaps.end[queued])
-    return difference(waits, merge(*others)) if others else waits
+    return difference(waits, merge(union(calls.start_ns[copying], calls.end_ns[copying]), *others))
 
 
 def _ends_of_launches(numbers: I64, end_ns: I64, wanted: I64) -> I64:
@@ -212,6 +222,16 @@ def _device_only(m: MeasuredProcess, _: Intervals) -> RecordingProblem | None:
         return None
     seen = f"{count} kernels, {known} of them with a known launch"
     return RecordingProblem(problem_texts.DEVICE_ONLY, seen, ("findings.host", "replay.what_ifs"))
+
+
+def _clocks_apart(m: MeasuredProcess, _: Intervals) -> RecordingProblem | None:
+    """Work starts before its launch, and the difference is no constant that the reader could take out."""
+    if m.view.trace.device_clock_ns is not None:
+        return None
+    events = m.view.events
+    early = (events.launch_ns - events.start_ns)[events.launch_ns >= 0].max()
+    seen = f"work starts up to {early / 1e6:.1f} ms before its launch"
+    return RecordingProblem(problem_texts.CLOCKS_APART, seen, ("idle_causes", "findings.host", "replay.what_ifs"))
 
 
 def _first_use(m: MeasuredProcess, captured: Intervals) -> RecordingProblem | None:
@@ -240,4 +260,5 @@ _RULES: tuple[Callable[[MeasuredProcess, Intervals], RecordingProblem | None], .
     _lost,
     _part,
     _device_only,
+    _clocks_apart,
 )
