@@ -46,6 +46,8 @@ class HostLink(_Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
 class _Devices(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     devices: tuple[DevicePeaks, ...]
     host_links: tuple[HostLink, ...]
+    without_bf16: str
+    without_16_bits: str
 
 
 def find_device(name: str | None) -> DevicePeaks | None:
@@ -77,6 +79,18 @@ def peak_flops_per_s(device_name: str, precision: str) -> tuple[float, str] | No
     return found.tflops[precision] * 1e12, TABLE + (f" ({found.note})" if found.note else "")
 
 
+def half_precision(device_name: str | None) -> str | None:
+    """In which 16 bits a device multiplies faster than in 32: bf16, or fp16 where it has no bf16; None: it has no units
+    for such products. A name that is not known is taken for a newer one. Raises as `find_device` does.
+
+    >>> half_precision("NVIDIA H200"), half_precision("Tesla T4"), half_precision("NVIDIA GeForce GTX 1080 Ti")
+    ('bf16', 'fp16', None)
+    """
+    if re.search(_table().without_16_bits, device_name or ""):
+        return None
+    return "fp16" if re.search(_table().without_bf16, device_name or "") else "bf16"
+
+
 def rates_in_16_bits(device_name: str | None) -> tuple[str, dict[str, float]]:
     """bf16, or fp16 where a device has no bf16, and by how much its peak is higher than that of fp32 and of tf32.
 
@@ -86,7 +100,7 @@ def rates_in_16_bits(device_name: str | None) -> tuple[str, dict[str, float]]:
     (('bf16', {'fp32': 16.0, 'tf32': 2.0}), 'fp16')
     """
     found = find_device(device_name)
-    half = "fp16" if found is not None and "bf16" not in found.tflops else "bf16"
+    half = half_precision(device_name) or "fp16"
     ratios = {}
     for of in ("fp32", "tf32"):
         ratios[of] = _ratio(found, half, of) or max(_ratio(d, "fp16", of) or 1.0 for d in _table().devices)

@@ -18,6 +18,7 @@ from harness.replay.attribute.suspect import Cause, Suspect
 from harness.replay.graph.graph import TimeCategory, slots
 from harness.replay.measure.context import ReplayContext
 from harness.replay.remove.edits import TF32_CAREFUL, ideal, larger_buckets, small_buckets
+from harness.theory.devices import half_precision
 from harness.traces.trace import F64, I64
 
 
@@ -25,8 +26,8 @@ def communication(context: ReplayContext) -> Iterator[Suspect]:
     """Messages that take no time; ranks still wait for each other, and that time counts for those who are waited for.
     Where the other ranks of a collective are not known, its waiting cannot be told from its transfer: all counts."""
     exposed = context.device_time["exposed_communication_ns"]
-    if not np.nansum(exposed):
-        return
+    if not np.nansum(exposed) or not np.nansum(context.device_time["compute_ns"]):
+        return  # in a recording of messages alone it is not known what they are exposed to
     lengths = ideal(context.job)
     lengths[context.job.unknown] = 0
     waited = waiting_share(context.summary) if context.summary.pipeline is None else None
@@ -70,7 +71,8 @@ def precision(context: ReplayContext) -> Iterator[Suspect]:
     factors, least = context.job.unchanged(), {TimeCategory.DEVICE_FP32: 0.5, TimeCategory.DEVICE_TF32: TF32_CAREFUL}
     for category, left in least.items():
         factors[:, slots((category,))] = left
-    if context.has(tuple(least)):
+    names = [device.name for device in context.summary.devices]
+    if context.has(tuple(least)) and all(map(half_precision, names)):
         yield replace(_steady(context, Cause.PRECISION, context.job.scaled(factors), None), factor=factors)
 
 
@@ -91,7 +93,7 @@ def communication_share(s: Summary) -> float | None:
     """Exposed communication and idle time that waits for communication, without what belongs to a pipeline's bubble:
     communication in the bubble, or messages between stages during their work."""
     exposed = device_time.share(s.devices, "exposed_communication_ns")
-    if exposed is None:
+    if exposed is None or not any(d.compute_ns for d in s.devices):
         return None
     in_schedule = _of_stages(s.pipeline, lambda x: x.bubble_communication_ns + x.work_send_recv_ns)
     return exposed + (idle(IdleTime.COMMUNICATION.label)(s) or 0.0) - in_schedule
@@ -124,7 +126,7 @@ def _of_stages(p: Pipeline | None, ns_of: Callable[[PipelineStage], int]) -> flo
 
 def precision_share(s: Summary) -> float | None:
     """What 16 bits save of the time of products on GPUs: half of those in fp32, a third of those in tf32."""
-    devices = [d for d in s.devices if d.device_kind == "gpu"]
+    devices = [d for d in s.devices if d.device_kind == "gpu" and half_precision(d.name)]
     total = sum(d.window_ns for d in devices)
     saved = {"fp32": 0.5, "tf32": 1 - TF32_CAREFUL}
     return sum(k.duration_ns * saved.get(k.precision or "", 0.0) for k in s.kinds) / total if total else None

@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.analysis.peers import of_peers
 from harness.analysis.process.part import RankPart
 from harness.analysis.process.phases import PHASES, Phase
 from harness.analysis.summary import RankTraining, Replay, Summary, TimeLost, WhatIf
@@ -41,6 +42,7 @@ def diagnose(
 ) -> tuple[Replay | None, list[TimeLost]]:
     """The replay of one job and its findings, the largest loss first. Without a replay (the parts have no graphs, or it
     differs from the job) findings are shares of the devices' time. summary: the job's numbers."""
+    summary, _ = of_peers(summary)
     graphs = [graph for part in parts if (graph := graph_of(part)) is not None]
     for early in (EARLY, 0.0):  # where waiting goes round in a circle, fewer records are believed
         job = join_job(graphs, parts, summary.world_size, early)

@@ -59,6 +59,7 @@ _UNEXPECTED = (IdleTime.HOST.label, IdleTime.NOT_RECORDED.label)
 _OF_NO_LENGTH = ("call", "operator", "wait")  # kinds of activities that take no long time by themselves
 _SAMPLED = ("sample", "os call", "wait")  # kinds of activities that say where a thread was, not what the program did
 ONE_EACH = (Cause.HOST_STALL, Cause.BLOCKING_COPY)  # one finding for each place; of other causes one for all
+_ARGUMENTS = re.compile(r"\W*\{['\"].*\}$")  # a program's own, as a dictionary
 _PROFILERS = re.compile(
     r"^(?:autograd::engine::evaluate_function: |Optimizer\.\w+#|enumerate\(DataLoader\)#)"
 )  # what PyTorch puts before a name
@@ -96,7 +97,9 @@ def data(context: ReplayContext) -> Iterator[Suspect]:
         return  # told by `activities`
     least = SLOW_DATA * context.step_ns
     categories: tuple[TimeCategory, ...] = HELD
-    if context.of((TimeCategory.HOST_GAP,), Phase.DATA).mean() > least:
+    # of steps that are marked, a stall in loading is told without the usual work of it
+    pauses = (TimeCategory.HOST_GAP,) if context.summary.steps.duration else (TimeCategory.HOST_GAP, *HELD)
+    if context.of(pauses, Phase.DATA).mean() > least:
         categories = (TimeCategory.HOST_GAP, TimeCategory.HOST_WORK, *HELD)
     if context.of(categories, Phase.DATA).mean(axis=1).max() > least:
         found = without_time(context, Cause.DATA_STALL, slots(categories, Phase.DATA), Phase.DATA)
@@ -313,8 +316,10 @@ def short_name(recorded: str) -> str:
     ('SGD.step', 'sparse_data_dist')
     >>> short_name("autograd::engine::evaluate_function: AddmmBackward0"), short_name("load_layer_#_weights")
     ('AddmmBackward0', 'load_layer_#_weights')
+    >>> short_name("forward: {'batch': 7}")
+    'forward'
     """
-    return _PROFILERS.sub("", recorded.strip("# "))
+    return _ARGUMENTS.sub("", _PROFILERS.sub("", recorded.strip("# ")))
 
 
 def sending(context: ReplayContext) -> Iterator[Suspect]:

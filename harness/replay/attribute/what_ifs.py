@@ -108,5 +108,5 @@ WHAT_IFS: tuple[WhatIfKind, ...] = (
         "one-bucket", "gradients in buckets of 25 MB", lambda context: larger_buckets(context.job), more_on_cpus=True
     ),
     WhatIfKind("no-communication", "messages take no time, ranks wait as before", changes.free, bound=True),
-    WhatIfKind("products-x2", "matrix products twice as fast (as bf16 may)", changes.in_16_bits, same_work=False),
+    WhatIfKind("products-x2", "matrix products twice as fast (as 16 bits may)", changes.in_16_bits, same_work=False),
 )

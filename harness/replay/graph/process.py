@@ -13,9 +13,11 @@ from harness.analysis.process.by_name import matching
 from harness.analysis.process.host_activities import IdleActivities, of_device
 from harness.analysis.process.host_calls import HostCause as IdleTime
 from harness.analysis.process.host_calls import blocks
+from harness.analysis.process.idle import NOT_WORK
 from harness.analysis.process.intervals import Intervals, lengths_within, union
 from harness.analysis.process.phases import Phase
-from harness.analysis.process.prepared import MeasuredProcess, extent_of
+from harness.analysis.process.prepared import MeasuredProcess, extent_of, inside
+from harness.analysis.process.steps import AHEAD
 from harness.replay.graph import cpu_collectives, device
 from harness.replay.graph.builder import Builder, HostSegments, HostThread
 from harness.replay.graph.graph import N_PHASES, ProcessGraph, TimeCategory, slot
@@ -44,7 +46,7 @@ def process_graph(m: MeasuredProcess, lines: SampledLines | None = None) -> Proc
     segments = _activity_segments(_begun_ns(m, idle), idle.end_ns, which, span.window)
     builder, thread = Builder(), HostThread(host_segments(m, span.window), segments)
     begin = thread.mark(builder, span.mark_ns)
-    on_host = span.marked and not span.on_device
+    on_host = (span.marked or m.view.on_cpu) and not span.on_device  # a step ends with the host's work
     end = thread.mark(builder, span.end_ns) if on_host else builder.add_nodes(span.end_ns[-1:])
     if m.view.on_cpu:
         arrive, done, last = cpu_collectives.on_cpu(m, span.window, builder, thread)
@@ -56,7 +58,7 @@ def process_graph(m: MeasuredProcess, lines: SampledLines | None = None) -> Proc
             begin, end = nodes.starts, np.append(nodes.starts[1:], nodes.ends)
         _add_batches(m, span.window, builder, thread)
     thread.close(builder)
-    if not span.marked:  # the last moment is as late as the last of these nodes
+    if not on_host and not span.on_device:  # the last moment is as late as the last of these nodes
         ends = np.append(last, thread.ordered()[0][-1:])
         rest = builder.time_ns[end[0]] - builder.time_ns[ends]
         arcs = builder.add_arcs(ends, np.repeat(end, len(ends)))
@@ -205,8 +207,17 @@ class ReplaySpan:
             first, last = extent_of(m.windows)
             work, _ = first_step(m)  # what comes before it is no part of a step
             first = work if first + LEAST_BEFORE * (last - first) <= work < last else first
-            begin = np.array([first])
-            return ReplaySpan((first, last), begin, np.array([last]), False, begin, none, none)
+            begin, end = np.array([first]), np.array([last])
+            events, rows = m.view.events, np.flatnonzero(inside(m))
+            launched = events.launch_ns[rows]
+            if launched.min() < 0 or launched.max() > first + AHEAD * (last - first):
+                return ReplaySpan((first, last), begin, end, False, begin, none, none)
+            # the host had launched all before: it holds nothing up, and the time is the devices' alone
+            of_work = rows[m.kinds.event_class[rows] != NOT_WORK]
+            first_event = of_work[[np.argmin(events.start_ns[of_work])]]
+            last_event = of_work[[np.argmax(events.end_ns[of_work])]]
+            mark = launched[[np.argmin(launched)]]
+            return ReplaySpan((int(mark[0]), last), begin, end, False, mark, first_event, last_event)
         rows = np.flatnonzero(steps.counted)
         begin, end = steps.start_ns[rows], steps.end_ns[rows]
         if not steps.on_device:

@@ -13,7 +13,7 @@ from harness.analysis.summary import Summary
 from harness.replay.graph.graph import DEVICE_COMPUTES, HOST_TIME, N_PHASES, NEVER, WORK_TIME, TimeCategory, slots
 from harness.replay.measure.context import ReplayContext
 from harness.replay.remove.edits import TF32_CAREFUL, EditedLengths, ideal
-from harness.theory.devices import rates_in_16_bits
+from harness.theory.devices import half_precision, rates_in_16_bits
 
 _DEVICE = (*DEVICE_COMPUTES, TimeCategory.DEVICE_COPY)
 _ONCE = 0.03  # of the window: as the report calls a recording one of first use (harness/analysis)
@@ -102,12 +102,13 @@ def in_16_bits(context: ReplayContext) -> EditedLengths | None:
     fp32, tf32 = slots((TimeCategory.DEVICE_FP32,)), slots((TimeCategory.DEVICE_TF32,))
     job = context.job
     present = {c: context.has((c,)) for c in (TimeCategory.DEVICE_FP32, TimeCategory.DEVICE_TF32)}
-    if not any(present.values()) or computes_in_16_bits(context.summary):
+    device = next((d.name for d in context.summary.devices if d.name), None)
+    if not any(present.values()) or computes_in_16_bits(context.summary) or half_precision(device) is None:
         return None
     careful, best = job.unchanged(), job.unchanged()
     careful[:, fp32], careful[:, tf32] = 0.5, TF32_CAREFUL
     lengths = job.scaled(careful)
-    half, times = rates_in_16_bits(next((d.name for d in context.summary.devices if d.name), None))
+    half, times = rates_in_16_bits(device)
     best[:, fp32], best[:, tf32] = 1 / times["fp32"], 1 / times["tf32"]
     best[:, slots((TimeCategory.DEVICE_WORK, TimeCategory.DEVICE_LAYOUT, TimeCategory.DEVICE_PRODUCT))] = 0.5
     said = ", ".join(
