@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from harness.analysis import device_time
-from harness.analysis.labels import accelerator, are_cpus, step_parts
+from harness.analysis.labels import accelerator, step_parts
 from harness.analysis.metrics import OF_PROFILER, SLOWED
+from harness.analysis.peers import of_peers
 from harness.analysis.process.steps import WARMUP_FACTOR, by_periodicity
 from harness.analysis.summary import LineShare, Problem, RecordingVerdict, Summary, TimeLost, WhatIf
 from harness.analysis.summary import problem_texts as texts
@@ -24,20 +25,11 @@ from harness.analysis.summary.problem_texts import (
     WORK_MISSING,
 )
 from harness.common.display.format import Scale, duration, percent
-from harness.common.display.text import how_many
 from harness.common.paths import COMMAND
 from harness.common.run_folder.job_folder import WORD
-from harness.common.run_folder.job_parts import STEPS, STUCK
+from harness.common.run_folder.job_parts import STUCK
 from harness.compare.summaries import kinds_of_recording, kinds_without_causes
-from harness.explain.commands import (
-    asked_words,
-    changed_command,
-    command_of_what_if,
-    is_ours,
-    line_words,
-    share_words,
-    shown_lines,
-)
+from harness.explain.commands import asked_words, changed_command, command_of_what_if, is_ours, shown_lines
 from harness.explain.findings import (
     MOST_FURTHER,
     also,
@@ -45,22 +37,30 @@ from harness.explain.findings import (
     explanation,
     further_sentence,
     gain_sentence,
-    idle_causes,
     loss_sentence,
     mean_of,
     reason_of,
     to_gain,
     work_sentences,
 )
-from harness.explain.job_time import LONG_NS, leads, sentence, time_words
+from harness.explain.job_time import leads, sentence
 from harness.explain.location import locations
-from harness.explain.start import before_sentences, how_to_record_steps, is_only_start, says_first_use, start_sentence
+from harness.explain.no_loss import NOTICEABLE, PARTS, TOLD, nothing
+from harness.explain.start import (
+    before_sentences,
+    host_ranges,
+    how_to_record_steps,
+    is_only_start,
+    says_first_use,
+    start_leads,
+    start_sentence,
+)
 from harness.replay.attribute.causes import CAUSES
 from harness.replay.attribute.device_causes import slowest
 from harness.replay.attribute.diagnosis import by_share
+from harness.replay.attribute.suspect import Cause
 from harness.replay.attribute.what_ifs import OF_ONE_STEP
 
-NOTICEABLE = 0.03  # a smaller share is not worth a change
 MOST_DOUBTS = 2  # problems of a recording in the first sentence
 _RECORD_INSTEAD = {  # where the kind of recording carries no cause
     GRAPH_CAPTURE: "record later steps, in which the graph is launched: give the profiler more steps to wait",
@@ -70,16 +70,8 @@ _RECORD_INSTEAD = {  # where the kind of recording carries no cause
     WORK_MISSING: "record all work of the device: the whole recording, and every process that uses the device",
 }
 _SAID_FIRST = (NOT_COMPLETED, texts.TRAIN_ALONE, STARTED_AGAIN, texts.DUPLICATES)
-_PARTS_ABSENT = (texts.UNREADABLE, texts.NOT_MEASURED, texts.TRACE_MISSING, texts.NO_TRACE, texts.NO_STEP)
-_ALL_TIMES = (texts.BUSY, texts.CROWDED, texts.LAYERS, texts.EVENTS_DROPPED, texts.WHOLE_GRAPHS)
-_PARTS = (
-    ("compute_ns", "computing", "computation"),
-    ("exposed_communication_ns", "exposed communication", "communication"),
-    ("exposed_memory_ns", "copying", "copying"),
-    ("idle_ns", "idle", "idle time"),
-)
-_TOLD = 0.01  # of the window: a smaller part is left out of the sentence
-_MUCH_OUTSIDE = 0.1  # of a step, from which what is outside of all phases is told
+_PARTS_ABSENT = (texts.UNREADABLE, texts.TRACE_MISSING, texts.NO_TRACE, texts.NO_STEP)
+_ALL_TIMES = (texts.BUSY, texts.CROWDED, texts.EVENTS_DROPPED, texts.WHOLE_GRAPHS)
 MEAN_APART = 0.25  # of the median step, from which the mean is given too
 _STEPS_ENDED_BY = {
     "backward": "The training calls no optimizer, so a step ends with a backward pass.",
@@ -143,7 +135,7 @@ def verdict(summary: Summary) -> Diagnosis:
         if best and summary.replay:
             predicted = f"{_predicted(summary.replay.step_ns, best)}, {percent(best.gain)} less"
             attempt = Attempt(best.meaning.removesuffix(OF_ONE_STEP), command_of_what_if(summary, best), predicted)
-        said = _nothing(summary, best, where)
+        said = nothing(summary, best, where)
         more = [] if said.startswith(where) else [where]
         further = [*more, *work_sentences(summary), *gain, *_warm_up(summary), *before_sentences(summary)]
         return Diagnosis([said], doubt, attempt=attempt, further=further)
@@ -170,6 +162,7 @@ def _without_causes(s: Summary) -> Diagnosis | None:
         return None
     said = [*_kind_sentences(s, lambda kind: kind in kinds), start_sentence(s) if is_only_start(s) else ""]
     instead = [text for kind, text in _RECORD_INSTEAD.items() if kind in kinds] or [how_to_record_steps(s)]
+    said += host_ranges(s) if DEVICE_MISSING in kinds else []
     return Diagnosis([*filter(None, said)], doubts(s, but=kinds), attempt=Attempt("; ".join(instead)))
 
 
@@ -218,6 +211,9 @@ def _without(s: Summary, time_lost: TimeLost) -> str:
     if s.replay is None or time_lost.basis != "replay":
         return ""
     scale = Scale(s.replay.step_ns)
+    faster = next((w for w in s.replay.what_ifs if w.name == "products-x2" and w.ranged), None)
+    if time_lost.cause == Cause.PRECISION and faster is not None and faster.low_ns is not None:
+        return scale.range(faster.low_ns, faster.step_ns)  # the loss is its careful end
     return f"at best {scale.text(s.replay.step_ns - time_lost.lost_ns)} {scale.unit}"
 
 
@@ -282,7 +278,7 @@ def _where(s: Summary) -> str | None:
     total = sum(d.window_ns for d in s.devices)
     if not total:
         return _where_by_metrics(s)
-    shares = [text for part in _PARTS if (text := _part(s, *part))]
+    shares = [text for part in PARTS if (text := _part(s, *part))]
     step = s.steps.duration
     start = f"The window is {duration(total / len(s.devices))}"
     if step and by_periodicity(s.steps.source):
@@ -310,13 +306,13 @@ def _part(s: Summary, field: str, doing: str, noun: str) -> str:
     share = device_time.share(s.devices, field)
     if share is None:
         return f"{noun} not known"
-    return f"{percent(share)} {doing}" if share >= _TOLD else ""
+    return f"{percent(share)} {doing}" if share >= TOLD else ""
 
 
 def _of_how_many(s: Summary) -> str:
     """The number of devices whose mean the shares are; empty for one device."""
     every = len(s.devices)
-    of_each = {noun: len(device_time.with_known(s.devices, field)) for field, _, noun in _PARTS}
+    of_each = {noun: len(device_time.with_known(s.devices, field)) for field, _, noun in PARTS}
     return mean_of(s, "".join(f"; {noun} known of {count}" for noun, count in of_each.items() if 0 < count < every))
 
 
@@ -330,40 +326,6 @@ def _where_by_metrics(s: Summary) -> str | None:
     return times and f"A step takes {duration(rank.median_step_ns)} (median) by the training's own clock: {times}."
 
 
-def _of_phases(s: Summary) -> str:
-    """Of a run without a recording: how much of a step no phase of the training's clock has, and in which lines; where
-    that is little, how long each phase takes. Empty: no clock is known."""
-    rank = slowest(s)
-    step_ns = rank.median_step_ns if rank is not None else None
-    if rank is None or not step_ns:
-        return ""
-    phases = (
-        ("loading data", rank.median_data_ns),
-        ("forward", rank.median_forward_ns),
-        ("backward", rank.median_backward_ns),
-        ("optimizer", rank.median_optimizer_ns),
-    )
-    other_ns, scale = step_ns - sum(ns or 0 for _, ns in phases), Scale(step_ns)
-    steps_ns = sum(part.duration_ns for part in s.job_time.parts if part.part == STEPS) if s.job_time else 0
-    if steps_ns > max(LONG_NS, 2 * rank.steps_total * step_ns):
-        return (
-            f"{how_many(rank.steps_total, 'step')} take {time_words(steps_ns)}, but the median step "
-            f"{duration(step_ns)}: a few steps, or what is between steps, take most of the time."
-        )
-    if other_ns < _MUCH_OUTSIDE * step_ns:
-        said = ", ".join(f"{name} {scale.text(ns)}" for name, ns in phases if ns and ns >= _TOLD * step_ns)
-        return f"Nothing stands out: {said} of {scale.text(step_ns)} {scale.unit}."
-    rest = scale.parts([*(ns or 0 for _, ns in phases), other_ns])[-1]
-    said = (
-        f"{rest} of {scale.text(step_ns)} {scale.unit} a step ({percent(other_ns / step_ns)}) are outside of loading "
-        "data, forward, backward and optimizer"
-    )
-    lines = s.job_time.lines_by_rank.get(rank.rank, []) if s.job_time else []
-    if lines and lines[0].share >= NOTICEABLE:
-        return f"{said}: {', '.join(f'{share_words(line)} of them at {line_words(s, line)}' for line in lines[:2])}."
-    return f"{said}. What they are cannot be known without a recording."
-
-
 def _look_inside(s: Summary) -> Attempt | None:
     """How to record what is inside of the steps; None: the training says nothing of its steps, or it was tried."""
     asked, torch = asked_words(s), "--profiler torch"
@@ -374,32 +336,19 @@ def _look_inside(s: Summary) -> Attempt | None:
     return Attempt(text, observed or changed_command(s, {"profiler": "torch"}))
 
 
-def _nothing(s: Summary, best: WhatIf | None, where: str) -> str:
-    """That no loss is worth a change, and what is idle then; of a run in which none could be seen, `where`."""
-    if not are_cpus(s.devices) and s.devices and not any(d.compute_ns for d in s.devices):
-        record = "record steps in which the device computes"
-        return f"No kernel ran in this recording, so what a step loses cannot be known from this: {record}."
-    if not s.devices:
-        return _of_phases(s) or where
-    said = [
-        f"{'No cause of lost time' if best else 'No part that could be avoided'} is above {percent(NOTICEABLE)} of the "
-        "time."
-    ]
-    idle = device_time.share(s.devices, "idle_ns") or 0.0
-    if idle > NOTICEABLE:
-        said.append(f"{percent(idle)} of the time is idle{idle_causes(s, idle)}.")
-    unknown = [noun for field, _, noun in _PARTS if s.devices and device_time.share(s.devices, field) is None]
-    return " ".join([*said, *([f"Not known: {' and '.join(unknown)}."] if unknown else [])])
-
-
 def answer(summary: Summary) -> Diagnosis:
     """The diagnosis; if it is withheld, how to give one's own."""
+    summary, aside = of_peers(summary)
     slowed = profiler_sentences(summary)
     if all(w.field != "findings" or w.reason in KINDS for w in summary.quality.withheld):
         found = verdict(summary)
         if summary.job_time is not None and leads(summary):
             found = replace(found, sentences=[sentence(summary.job_time, 1), *found.sentences])
-        return replace(found, further=[*found.further, *slowed, *_observed(summary)])
+        elif summary.job_time is None and start_leads(summary) and (start := before_sentences(summary)):
+            rest = [said for said in found.further if said not in start]
+            found = replace(found, sentences=[*start, *(found.sentences if summary.findings else [])], further=rest)
+        sentences = [*found.sentences, aside] if aside else found.sentences
+        return replace(found, sentences=sentences, further=[*found.further, *slowed, *_observed(summary)])
     run = str((summary.run or {}).get("job_id") or "RUN")
     said = (
         f"This run is a mystery: something makes it slow. `{COMMAND} report {run} --full` and the page show where "

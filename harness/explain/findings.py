@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.analysis import device_time
-from harness.analysis.labels import are_cpus, cause_word, work_word
+from harness.analysis.labels import are_cpus, work_word
 from harness.analysis.process.phases import Phase
 from harness.analysis.process.steps import by_periodicity
 from harness.analysis.summary import KindTime, Summary, TimeLost, WhatIf
@@ -14,7 +14,7 @@ from harness.explain.commands import lines_sentence
 from harness.explain.location import short_location
 from harness.explain.messages import excess
 from harness.explain.reasons import Reason, reason
-from harness.explain.start import largest_first_uses, recorded_words, shows_pytorch, window_words, without_pytorch
+from harness.explain.start import largest_first_uses, recorded_words, shows_pytorch, window_words
 from harness.replay.attribute.causes import CAUSES
 from harness.replay.attribute.diagnosis import MOST_ERROR, NOTICEABLE
 from harness.replay.attribute.host_causes import ONE_EACH
@@ -22,6 +22,7 @@ from harness.replay.attribute.suspect import Cause
 from harness.traces.vocabulary import OFF_CORE
 
 _MUCH = 0.1  # of the step
+_OVERLAP = 1.05  # times what is won without all losses, from which their sum is too much
 MOST_NAMED = 4  # ranks in a sentence
 MOST_FURTHER = 3  # findings after the first
 _OFF_CORE = (
@@ -29,7 +30,6 @@ _OFF_CORE = (
     "network."
 )
 SMALL = 0.01  # of a time, from which a part of it is told
-KNOWN_LEAST = 0.5  # of the idle time, from which its causes are named
 _MOST_KINDS = 3
 _LARGE = 0.05  # of the work, from which a kind of it is told
 _NO_KERNELS = ("communication", "copy", "memset")  # how these kinds begin
@@ -73,8 +73,7 @@ def label_of(time_lost: TimeLost) -> str:
 
 
 def reason_of(s: Summary, time_lost: TimeLost) -> Reason:
-    own = reason(s, time_lost, _who(s, time_lost).lower(), _place(s, time_lost))
-    return own if shows_pytorch(s) else own._replace(changes=without_pytorch(time_lost.cause, own.changes))
+    return reason(s, time_lost, _who(s, time_lost).lower(), _place(s, time_lost))
 
 
 def loss_sentence(s: Summary, time_lost: TimeLost) -> str:
@@ -158,6 +157,11 @@ def also(s: Summary, others: Sequence[TimeLost]) -> str:
         whole = f" of {scale.text(whole_ns)}" if scale and found.lost_ns < whole_ns else ""
         size = f"{scale.text(found.lost_ns)}{whole} {scale.unit}" if scale else about(found.share)
         said.append(f"{label_of(found)}{at} {size}")
+    left_ns = s.replay.unexplained_ns if s.replay and all(each.basis == "replay" for each in s.findings) else None
+    if said and scale and left_ns is not None:
+        together_ns = scale.whole_ns - left_ns
+        if sum(each.lost_ns for each in s.findings) > _OVERLAP * together_ns:
+            said.append(f"all together {scale.of(together_ns)}")
     return " · ".join(said)
 
 
@@ -281,18 +285,6 @@ def _fusible(s: Summary) -> list[str]:
 
 def computing_kinds(s: Summary) -> list[KindTime]:
     return [kind for kind in s.kinds if not kind.kind.startswith(_NO_KERNELS)]
-
-
-def idle_causes(s: Summary, idle: float) -> str:
-    """What is known of the idle time, which is this share of the window, where nothing of it is a finding."""
-    known = [one for one in s.idle_causes if one.cause not in ("other", "not recorded")]
-    if sum(one.share for one in known) < KNOWN_LEAST:
-        return " without a known cause"
-    largest = max(known, key=lambda one: one.duration_ns)
-    if largest.share * idle < NOTICEABLE:
-        return f", of several causes, each below {percent(NOTICEABLE)}"
-    name = cause_word(largest.cause, are_cpus(s.devices))
-    return f", of which the largest known part is {name}: {percent(largest.share * idle)} of the time"
 
 
 def to_gain(s: Summary) -> WhatIf | None:

@@ -250,6 +250,11 @@ def why_not_split(s: Summary) -> str | None:
     )
 
 
+def if_transfer(s: Summary) -> str:
+    """What advice against messages needs where one rank alone was read: waiting is not changed by it; else empty."""
+    return "; first see in another rank's trace that this is transfer, not waiting" if why_not_split(s) else ""
+
+
 def of_ranks(rows: Sequence[Traffic]) -> list[Traffic]:
     """The rows of all ranks as one's: means of counts, and times of the rank that takes least, as the others wait."""
     alike: dict[tuple[object, ...], list[Traffic]] = defaultdict(list)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 from harness.analysis import device_time
@@ -10,11 +10,12 @@ from harness.analysis.labels import are_cpus
 from harness.analysis.metric_values import waiting_share
 from harness.analysis.process.phases import Phase
 from harness.analysis.process.steps import by_periodicity
-from harness.analysis.summary import Device, Pipeline, PipelineStage, Summary, TimeLost
+from harness.analysis.summary import Pipeline, PipelineStage, Summary, TimeLost
 from harness.analysis.summary.problem_texts import CROWDED
-from harness.common.display.format import duration_range, percent
+from harness.common.display.format import Scale, duration_range, percent
 from harness.common.paths import COMMAND
 from harness.experiment.base import IDLE_FOR_DATA, Suggestion
+from harness.explain.advice import advice
 from harness.explain.commands import (
     asked_of,
     is_ours,
@@ -25,11 +26,11 @@ from harness.explain.commands import (
     without_faults,
 )
 from harness.explain.copies import CopiedJob, copy_causes
-from harness.explain.messages import advice_of, excess, least_waiting, named, why_not_split, why_single
+from harness.explain.messages import advice_of, excess, if_transfer, least_waiting, named, why_not_split, why_single
 from harness.replay.attribute.causes import CAUSES
 from harness.replay.attribute.device_causes import bubble_communication
 from harness.replay.attribute.suspect import Cause
-from harness.theory.devices import peak_flops_per_s
+from harness.theory.devices import half_precision
 
 _WAITING = 0.5  # share of the collectives' time from which waiting, not transfer, is the matter
 _UNEVEN = 1.5  # times the expected bubble: from here the bubble has another cause beside the schedule
@@ -67,13 +68,7 @@ def reason(s: Summary, time_lost: TimeLost, who: str, phase: str) -> Reason:
         return own._replace(changes=(*changes, Suggestion("find it in the timeline")))
     if entry.own_cores and any(doubt.what == CROWDED for doubt in s.quality.disturbances):
         return own._replace(changes=(*changes, Suggestion(_FEWER_RANKS)))
-    return own._replace(changes=(*changes, Suggestion(entry.advice.format(phase=phase, who=who))))
-
-
-def _has_bf16(devices: Sequence[Device]) -> bool:
-    """Whether no device is known to compute in fp16 but not in bf16, as before Ampere."""
-    names = {d.name for d in devices if d.name}
-    return not any(peak_flops_per_s(n, "fp16") and not peak_flops_per_s(n, "bf16") for n in names)
+    return own._replace(changes=(*changes, Suggestion(advice(s, time_lost).format(phase=phase, who=who))))
 
 
 def _plain(s: Summary, time_lost: TimeLost) -> Reason:
@@ -156,9 +151,9 @@ def _exposed_communication(s: Summary, time_lost: TimeLost) -> Reason:
     why, changes = asked.send_less(seen)
     if time_lost.basis == "replay":
         why = _in_its_place(s, time_lost)
-    if advice := advice_of(s):
+    if text := advice_of(s):
         why = " ".join(filter(None, (why_single(s), why)))
-        changes = (*(change for change in changes if change.fields is not None), Suggestion(advice))
+        changes = (*(change for change in changes if change.fields is not None), Suggestion(text + if_transfer(s)))
     return Reason(f"{why} {unsplit}".strip(), changes, more)
 
 
@@ -183,7 +178,7 @@ def _copies(s: Summary, time_lost: TimeLost) -> Reason:
 
 
 def _precision(s: Summary, time_lost: TimeLost) -> Reason:
-    half = "bf16" if _has_bf16(s.devices) else "fp16"
+    half = next((half_precision(d.name) for d in s.devices if d.name), "bf16")
     now = _precisions(s)
     why = f"In {half} products in fp32 take half the time or less, those in tf32 two thirds: that is counted here."
     what_ifs = s.replay.what_ifs if s.replay else []
@@ -196,16 +191,20 @@ def _precision(s: Summary, time_lost: TimeLost) -> Reason:
             "other kernels."
         )
     ours = is_ours(s) and half == "bf16" and not asked_of(s).in_bf16
-    text = "mixed precision (bf16)" if half == "bf16" else "mixed precision: fp16, with loss scaling"
-    return Reason(why, (Suggestion(text, {"mixed_precision": True} if ours else None),), now)
+    return Reason(why, (Suggestion(advice(s, time_lost), {"mixed_precision": True} if ours else None),), now)
 
 
 def _precisions(s: Summary) -> str:
-    """The time of the products in each precision of 32 bits, as a part of all kernels' time."""
-    total = sum(kind.duration_ns for kind in s.kinds) or 1
-    times = {name: sum(k.duration_ns for k in s.kinds if k.precision == name) for name in ("fp32", "tf32")}
-    said = [f"{name} {percent(ns / total)}" for name, ns in times.items() if ns >= _WORTH_SAYING * total]
-    return f" ({', '.join(said)} of the device's work)" if said else ""
+    """How long the products in each precision of 32 bits take: of a replayed step, else of the devices' time."""
+    window_ns, step_ns = sum(d.window_ns for d in s.devices) or 1, s.replay.step_ns if s.replay else 0
+    shares = {name: sum(k.duration_ns for k in s.kinds if k.precision == name) / window_ns for name in ("fp32", "tf32")}
+    scale = Scale(step_ns) if step_ns else None
+    said = [
+        f"in {name} take {scale.text(share * step_ns) + ' ' + scale.unit if scale else percent(share)}"
+        for name, share in shares.items()
+        if share >= _WORTH_SAYING
+    ]
+    return f" (products {' and '.join(said)})" if said else ""
 
 
 def _late_rank(s: Summary, time_lost: TimeLost) -> Reason:

@@ -1,24 +1,23 @@
 """What is said of a recording's start: the time before the first step and its cure, first use in a window, which window
-a number is of, a recording of nothing but set-up; and advice for a program that does not show to be PyTorch."""
+a number is of, a recording of nothing but set-up; and whether a program shows to be PyTorch."""
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from harness.analysis.labels import are_cpus
 from harness.analysis.process.steps import by_periodicity
 from harness.analysis.summary import BeforeSteps, Problem, Summary
 from harness.analysis.summary.problem_texts import FIRST_USE, NO_KERNEL
-from harness.common.display.format import amount, duration, percent
+from harness.common.display.format import amount, duration, middle, percent
 from harness.compare.summaries import kinds_without_causes
-from harness.experiment.base import Suggestion
-from harness.replay.attribute.causes import CAUSES
 from harness.replay.attribute.host_causes import short_name
 from harness.replay.attribute.suspect import Cause
 
 LARGE = 0.1  # of what was recorded, from which the time before the first step is told
+MOST = 0.5  # of what was recorded, from which the time before the first step is the answer
 PART = 0.05  # of that time, from which a part is told
 MORE = 1.1  # times the window, from which it is told how much was recorded
 _MOST_PARTS = 4
@@ -95,6 +94,25 @@ def before_sentences(s: Summary) -> list[str]:
     return [" ".join(filter(None, (f"{time}: {_parts(row)}.", _cure(s, row))))]
 
 
+def start_leads(s: Summary) -> bool:
+    """Whether what comes before the first step is most of what was recorded, and something is known of it."""
+    row = _longest(s)
+    is_most = row is not None and row.duration_ns > MOST * row.recorded_ns
+    return row is not None and is_most and any(part != "unknown" for part, _ in _by_size(row))
+
+
+def host_ranges(s: Summary) -> list[str]:
+    """The program's longest ranges on the host, where nothing else is known of a recording."""
+    ranges = [row for row in s.ranges if not row.name.startswith("ProfilerStep") and row.instances]
+    longest = sorted(ranges, key=lambda row: -row.host_ns)[:_MOST_PARTS]
+    said = (
+        f"{short_name(row.name)} {duration(row.host_ns)}"
+        + (f" in {row.instances:,} ({duration(row.host_ns / row.instances)} each)" if row.instances > 1 else "")
+        for row in longest
+    )
+    return [f"Ranges of the program on the host: {', '.join(said)}."] if longest else []
+
+
 def _longest(s: Summary) -> BeforeSteps | None:
     return max(s.before_steps, key=lambda row: row.duration_ns, default=None)
 
@@ -102,7 +120,7 @@ def _longest(s: Summary) -> BeforeSteps | None:
 def _by_size(row: BeforeSteps) -> list[tuple[str, int]]:
     parts = [(part, int(getattr(row, f"{part}_ns"))) for part in _PARTS]
     told = [(part, ns) for part, ns in parts if ns >= PART * row.duration_ns]
-    return sorted(told, key=lambda pair: -pair[1])[:_MOST_PARTS]
+    return sorted(told, key=lambda pair: (pair[0] == "unknown", -pair[1]))[:_MOST_PARTS]
 
 
 def _parts(row: BeforeSteps) -> str:
@@ -115,7 +133,7 @@ def _more(row: BeforeSteps, part: str) -> str:
         memory = " from pageable memory" if _is_pageable(row) else ""
         return f" ({amount(row.copied_bytes)} at {row.copied_bytes / max(row.copying_ns, 1):.1f} GB/s{memory})"
     name = row.largest.get(part)
-    return f" (mostly {short_name(name)})" if name and part not in ("device", "copies") else ""
+    return f" (mostly {middle(short_name(name))})" if name and part not in ("device", "copies") else ""
 
 
 def _is_pageable(row: BeforeSteps) -> bool:
@@ -152,7 +170,7 @@ def window_words(s: Summary, window_ns: int) -> str:
     between = "from the first to the last operator" if are_cpus(s.devices) else f"from {whose} first to last work"
     whole = sum(d.window_ns for d in s.devices) / max(len(s.devices), 1)
     if by_periodicity(s.steps.source):
-        between = "between the first and the last period"
+        between = "from the first to the last run of a kernel that recurs"
     elif window_ns < whole / MORE and any(row.ended_by == "work" for row in s.before_steps):
         between = "from the model's first work on"
     return f"{duration(window_ns)} {between}"
@@ -198,11 +216,3 @@ def _names(s: Summary) -> Iterator[str]:
     yield from (row.name for row in s.ranges)
     for row in s.host_activities:
         yield from filter(None, (row.what, row.where and row.where.file))
-
-
-def without_pytorch(cause: str, suggestions: Sequence[Suggestion]) -> tuple[Suggestion, ...]:
-    """The changes, with advice for any program instead of that for PyTorch."""
-    entry = CAUSES.get(cause)
-    if entry is None or not entry.any_program:
-        return tuple(suggestions)
-    return tuple(Suggestion(entry.any_program) if change.text == entry.advice else change for change in suggestions)

@@ -16,10 +16,11 @@ from typing import NamedTuple
 from rich.text import Text
 
 from harness.analysis.labels import are_cpus, cause_word, device_names, host_names
+from harness.analysis.peers import of_peers
 from harness.analysis.process.host_calls import HostCause
 from harness.analysis.process.steps import by_periodicity
 from harness.analysis.summary import Summary
-from harness.analysis.summary.problem_texts import NOT_COMPLETED
+from harness.analysis.summary.problem_texts import DEVICE_MISSING, NOT_COMPLETED
 from harness.common.display.format import cut
 from harness.common.display.palette import COMMUNICATION, COMPUTE, IDLE, MEMORY
 from harness.common.display.printable import printable
@@ -59,14 +60,15 @@ _UNIT = re.compile(r"(?<=\d) (?=(?:%|s|ms|µs|ns|min|h)\b|%)")  # the space betw
 
 def bar_of_answer(s: Summary) -> StepBar | None:
     """The mean step in parts; None: unknown."""
-    return _of_devices(s) or _of_clock(s)
+    return _of_devices(of_peers(s)[0]) or _of_clock(s)
 
 
 def _of_devices(s: Summary) -> StepBar | None:
     """The devices' time, scaled to the mean step, as the section below and `--full` have its shares: idle time by its
-    largest causes, if they are not withheld, as in a mystery. What is not known is a part of the others."""
+    largest causes, if they are not withheld, as in a mystery. What is not known is a part of the others. None: no
+    device's work was recorded."""
     window_ns = sum(d.window_ns for d in s.devices)
-    if not window_ns:
+    if not window_ns or DEVICE_MISSING in (problem.what for problem in s.quality.problems):
         return None
     unit, whole_ns = _unit(s, window_ns / len(s.devices))
     idle_ns = {c.cause: c.duration_ns for c in s.idle_causes if c.cause != HostCause.OTHER.label}
@@ -76,6 +78,9 @@ def _of_devices(s: Summary) -> StepBar | None:
     split = [(label, sum(getattr(d, field) or 0 for d in s.devices), color) for label, field, color in _SPLIT]
     split += [(_idle_label(s, cause), idle_ns[cause], _IDLE_COLORS.get(cause, IDLE)) for cause in largest]
     avoidable = _avoidable(s, largest)
+    loading = avoidable[_idle_label(s, HostCause.DATA.label)]
+    if are_cpus(s.devices) and loading:  # operators of loading are no idle time
+        avoidable["compute"] += max(loading - whole_ns / window_ns * idle_ns.get(HostCause.DATA.label, 0), 0)
     return _bar(
         unit,
         whole_ns,
