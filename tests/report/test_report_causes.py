@@ -155,7 +155,7 @@ SAID: dict[str, tuple[Summary, tuple[str, ...], tuple[str, ...]]] = {  # given, 
     ),
     "no kernel": (
         summary(compute=0, copying=10, idle={"other": 90}, findings=[], replay=replay()),
-        ("No kernel ran in this recording, so what a step loses cannot be known from this",), (),
+        ("No kernel that computes is in this recording, so what a step loses cannot be known from it",), (),
     ),
     "a cause of a later version": (job(lost("cosmic-rays")), ("Cosmic rays costs 22.7 of 90.1 ms",), ()),
 }  # fmt: skip

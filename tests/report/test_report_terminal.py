@@ -91,7 +91,7 @@ def test_the_first_screen_says_what_to_believe_what_is_lost_and_what_to_type_in_
         "  a step   ████████ compute 44 │ ▓▓▓▓ exposed communication 20",
         "           ░░░░░░░░░░░ idle: data loading 62, 61 avoidable │ ··· other 15 ms",
         "  try:     bash slurm.sh -e 1   predicted 82 ms (64 to 99 ms)",
-        "  also:    cores used by others 50 ms",
+        "  also:    cores used by others 50 ms · all together 61 of 141 ms",
         "  page:    /p/report.html",
         "  more:    bash slurm.sh report local-1 --full",
         "",
