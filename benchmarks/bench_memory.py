@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from harness.cli.command import read_launch
 from harness.cli.launch.launch import request_of
-from harness.cli.parser import declared, read_line
 from harness.launch.submit import prepare
 from harness.plan.memory import Workload, of_stage, peak_memory, workload_of
 from harness.theory.peak import Peak
@@ -75,7 +75,7 @@ class Row(NamedTuple):
 
 def workload(words: str) -> Workload:
     """The training that the words of a launch on this machine give."""
-    line = read_line([*words.split(), "--site", "local"], declared())
+    line = read_launch([*words.split(), "--site", "local"])
     experiment, choice = request_of(line)
     found = workload_of(prepare(experiment, choice.site).job)
     assert found is not None, words

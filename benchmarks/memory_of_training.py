@@ -328,12 +328,12 @@ def _gathered_alike(found: list[Any], own: Any, group: Any = None) -> None:
 
 def training_argv_of(words: list[str], run_dir: str) -> tuple[int, int, list[str]]:
     """(exercise, world size, the training script's arguments) of a launch on this machine; writes its files."""
+    from harness.cli.command import read_launch
     from harness.cli.launch.launch import request_of
-    from harness.cli.parser import declared, read_line
     from harness.launch.argv import read_here
     from harness.launch.submit import prepare
 
-    experiment, choice = request_of(read_line([*words, "--site", "local"], declared()))
+    experiment, choice = request_of(read_launch([*words, "--site", "local"]))
     job = prepare(experiment, choice.site).job
     for name, text in job.files.items():
         (Path(run_dir) / name).write_text(text, encoding="utf-8")

@@ -2,47 +2,90 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 Rows = Sequence[tuple[str, str]]  # of a page of help: what to type, and what it is for
 
 # The titles of `help`, with the folders of harness/cli whose commands are below each.
 GROUPS = {"Launch": ("launch", "doctor"), "Watch": ("watch", "live"), "Read": ("read", "export"), "Study": ("study",)}
+LAUNCH = "launch"
 
 
 class CommandEntry(NamedTuple):
-    """A command. function: module:name, imported when it runs. help: its line among all commands.
+    """A command. help: its line among all commands. Its page is made of its function's parameters.
 
-    exits, examples, docs: as in a `HelpPage`, which is made of the function's parameters; the others write their page.
+    function: module:name, imported when it runs; empty: only its parts do something.
+    exits, examples, docs: of its page.
+    launches: it starts trainings. shows_launch: its page has the flags of a launch, too.
+    parts: commands whose name is the word after this one's. words: module:name of what changes its words first.
     """
 
     function: str
     help: str
-    launches: bool = False  # it starts trainings
-    reads_arguments: bool = False  # its function takes the words after its name; `page` of its module is its help
+    launches: bool = False
+    shows_launch: bool = False
     exits: Rows = ()
     examples: Rows = ()
     docs: str = ""
+    parts: Mapping[str, CommandEntry] = {}
+    words: str = ""
 
     @property
     def group(self) -> str:
         """The title below which `help` lists it."""
-        folder = self.function.split(".")[2]
+        module = self.function or next(iter(self.parts.values())).function
+        folder = module.split(".")[2]
         return next(title for title, folders in GROUPS.items() if folder in folders)
 
 
-OfWords = partial(CommandEntry, launches=True, reads_arguments=True)  # its function reads a launch among its words
-
-COMMANDS = {
-    "run": OfWords("harness.cli.launch.run:run", "launch your own training, run -- train.py; run RUN: a run again"),
+COMMANDS: dict[str, CommandEntry] = {
+    LAUNCH: CommandEntry(
+        "harness.cli.launch.launch:launch",
+        "an exercise; its name may be left out: -e 1 -n 2",
+        launches=True,
+        shows_launch=True,
+        examples=[
+            ("-n 1 -g 4 -e 1 -a tra26_minwinsc -p boost_usr_prod -- --mixed-precision", "as on the slides"),
+            ("-e 1 --help", "the flags of exercise 1; --all: also the rarely used ones"),
+        ],
+        docs="docs/experiments.md",
+    ),
+    "run": CommandEntry(
+        "harness.cli.launch.run:run",
+        "launch your own training, run -- train.py; run RUN: a run again",
+        launches=True,
+        shows_launch=True,
+        examples=[
+            ("run -g 2 -- train.py --lr 1e-4", "your script, as two ranks"),
+            ("run -g 2 --dry-run -- train.py", "print the job's script, start nothing"),
+            ("run last", "the newest run again"),
+        ],
+        docs="docs/own.md",
+    ),
     "observe": CommandEntry(
         "harness.cli.launch.observe:observe",
         "one word before your own command, in the job that you have",
-        reads_arguments=True,
+        exits=[("the command's", "or 128 and the signal that ended it"), ("2", "wrong request; nothing was started")],
+        examples=[
+            ("observe -- torchrun --nproc-per-node 4 train.py", "in your own script"),
+            ("observe --profiler torch -- python train.py", "also record ten steps"),
+            ("observe --summary 1234567", "in an epilog"),
+        ],
+        docs="docs/own.md",
     ),
-    "doctor": OfWords("harness.cli.doctor.doctor:doctor", "check this machine and the site before a course"),
+    "doctor": CommandEntry(
+        "harness.cli.doctor.doctor:doctor",
+        "check this machine and the site before a course",
+        launches=True,
+        exits=[("0", "ok, also with warnings"), ("1", "a problem"), ("2", "wrong request")],
+        examples=[
+            ("doctor", "check this machine"),
+            ("doctor --site leonardo", "check it for this site"),
+            ("doctor --in-job -n 4", "also on four nodes"),
+        ],
+        docs="docs/course.md",
+    ),
     "sites": CommandEntry(
         "harness.cli.launch.sites:sites",
         "the known sites; sites NAME: one in full",
@@ -123,12 +166,122 @@ COMMANDS = {
         ],
     ),
     "export": CommandEntry(
-        "harness.cli.export.export:export", "a Paraver or Perfetto trace, or tables", reads_arguments=True
+        "",
+        "a Paraver or Perfetto trace, or tables",
+        examples=[
+            ("export perfetto last", "one trace of all ranks, for ui.perfetto.dev"),
+            ("export paraver last", "a Paraver trace: .prv, .pcf, .row"),
+            ("export csv last -o tables", "every table of the report"),
+        ],
+        parts={
+            "paraver": CommandEntry("harness.cli.export.export:paraver", "for Paraver", docs="docs/timelines.md"),
+            "perfetto": CommandEntry("harness.cli.export.export:perfetto", "for ui.perfetto.dev"),
+            "csv": CommandEntry("harness.cli.export.export:numbers", "every table as CSV", docs="docs/api.md"),
+        },
     ),
-    "lesson": OfWords("harness.cli.study.lesson:lesson", "a question and its two runs; mystery: find a hidden cause"),
+    "lesson": CommandEntry(
+        "harness.cli.study.lesson:lesson",
+        "a question and its two runs; mystery: find a hidden cause",
+        launches=True,
+        examples=[
+            ("lesson", "all lessons"),
+            ("lesson 1a", "the question of lesson 1a; makes its two runs"),
+            ("lesson 1a --hint", "the question and its hints"),
+            ("lesson 1a --answer", "the answer, from your two runs"),
+            ("lesson mystery -e 1", "a training with a hidden cause (help lesson mystery)"),
+        ],
+        parts={
+            "mystery": CommandEntry(
+                "harness.cli.study.mystery:mystery",
+                "start a training that is slow for a hidden reason",
+                launches=True,
+                examples=[
+                    ("lesson mystery -e 1", "start one"),
+                    ("lesson mystery answer last --cause pause --rank 1", "answer with the cause and its rank"),
+                    ("lesson mystery reveal last", "the cause, and the diagnosis of the harness"),
+                ],
+                docs="docs/faults.md",
+                parts={
+                    "answer": CommandEntry(
+                        "harness.cli.study.mystery_reveal:answer_command", "name the cause, once", docs="docs/faults.md"
+                    ),
+                    "reveal": CommandEntry(
+                        "harness.cli.study.mystery_reveal:reveal_command",
+                        "end it; show the cause, and the diagnosis",
+                        docs="docs/faults.md",
+                    ),
+                },
+            )
+        },
+    ),
     "check": CommandEntry(
-        "harness.cli.study.check:check", "whether B is slower than A, from several runs of each", reads_arguments=True
+        "harness.cli.study.check:check",
+        "whether B is slower than A, from several runs of each",
+        exits=[
+            ("0", "B is the same or better"),
+            ("1", "B is worse"),
+            ("2", "wrong request"),
+            ("3", "cannot tell, not comparable, or its runs failed"),
+        ],
+        examples=[
+            ("check '-e 1' '-e 1 -- --micro-batch-size 4'", "four runs of each, alternating"),
+            ("check local-3,local-5 local-4,local-6", "existing runs"),
+            ("check --rev main HEAD 'run -g 2 -- train.py'", "two revisions of your repository"),
+        ],
+        docs="docs/studies.md",
+        words="harness.cli.study.check:launches_named",
     ),
-    "sweep": OfWords("harness.cli.study.sweep:sweep", "all combinations of some settings; nodes: scaling"),
-    "reference": OfWords("harness.cli.study.reference:reference", "the stored runs of a workshop: record, check, show"),
+    "sweep": CommandEntry(
+        "harness.cli.study.sweep:sweep",
+        "all combinations of some settings; nodes: scaling",
+        launches=True,
+        examples=[
+            ("sweep", "the sweeps of the harness, and the series that you started"),
+            ("sweep micro-batch --dry-run", "the runs that would be made"),
+            ("sweep micro-batch", "make them, or continue"),
+        ],
+        docs="docs/studies.md",
+    ),
+    "reference": CommandEntry(
+        "",
+        "the stored runs of a workshop: record, check, show",
+        launches=True,
+        examples=[
+            ("reference record --dry-run", "the runs that would be made"),
+            ("reference check last", "compare a run with the stored runs of the same request"),
+            ("lesson 2a --reference NAME", "the answer of a lesson from the runs of a reference"),
+        ],
+        docs="docs/studies.md",
+        parts={
+            "record": CommandEntry(
+                "harness.cli.study.reference:record",
+                "run a whole list of variants, and store it",
+                launches=True,
+                examples=[("reference record --dry-run", "the runs that would be made")],
+                docs="docs/studies.md",
+            ),
+            "check": CommandEntry(
+                "harness.cli.study.reference_show:check_command",
+                "what changed since a reference was recorded, and the likely reason",
+                exits=[("0", "the same"), ("1", "moved or damaged"), ("2", "wrong request"), ("3", "cannot tell")],
+                docs="docs/studies.md",
+            ),
+            "show": CommandEntry(
+                "harness.cli.study.reference_show:show_command",
+                "all references, or the variants of one",
+                docs="docs/studies.md",
+            ),
+        },
+    ),
 }
+ALL = CommandEntry(
+    "",
+    "train, profile, and read where the time went",
+    examples=[
+        ("help launch", "the flags of a launch, with your site's defaults"),
+        ("help faults", "the faults that --fault can inject"),
+        ("help numbers", "the tables of a report's numbers, field by field"),
+        ("help agents", "which command answers which question"),
+    ],
+    parts=COMMANDS,
+)

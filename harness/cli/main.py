@@ -9,18 +9,15 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import NoReturn, TextIO, cast
 
 from harness.cli.commands import COMMANDS
-from harness.cli.help import asked_page
-from harness.cli.launch.observe import become_command, is_prefix
 from harness.cli.mistyped import refuse_dashes
-from harness.cli.parser import run_command, split_line
 from harness.cli.rooms import lacking_room, lacking_sentence
+from harness.cli.words import COMPLETE, HELP, is_prefix, split_line
 from harness.common.display.printable import NOT_UNICODE, GuardedStream, is_unicode, printable, unguarded
-from harness.common.errors import HarnessError, RequestError, nearest_or_list
-from harness.common.paths import COMMAND, PROGRAM
+from harness.common.errors import HarnessError, RequestError
+from harness.common.paths import PROGRAM
 from harness.common.system.scrub_environment import scrub_environment
 from harness.common.system.users import whose
 
@@ -32,12 +29,14 @@ REFUSALS = {
 
 
 # Commands that read and write nothing in the current folder.
-ANYWHERE = ("sites", "help")
+ANYWHERE = ("sites", "help", "--version")
 
 
 def program() -> NoReturn:
     """The whole process: `python -m harness`, which slurm.sh starts, and the command that the wheel installs."""
     if is_prefix(sys.argv[1:]):  # the command gets this process's environment as it is
+        from harness.cli.launch.observe import become_command
+
         try:
             become_command(sys.argv[1:])
         except HarnessError as error:
@@ -47,6 +46,10 @@ def program() -> NoReturn:
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     # Nearly all objects live until the end: to look for garbage among them takes a fifth of a short command.
     gc.set_threshold(100_000, 50, 100)
+    if COMPLETE in os.environ:
+        from harness.cli.app import complete
+
+        complete()
     code = main(sys.argv[1:])
     gc.freeze()  # Python looks once more when it ends
     sys.exit(code)
@@ -120,23 +123,20 @@ def _dispatch(argv: list[str]) -> int:
     for what, text in [("HARNESS_RUNS", os.environ.get("HARNESS_RUNS", "")), *((word, word) for word in argv)]:
         if not is_unicode(text):
             raise RequestError(f"{printable(what)}: is a {NOT_UNICODE}")
-    words = split_line(argv)
-    refuse_dashes(words.launcher)
-    if (page := asked_page(words.launcher)) is not None:
-        print(page)
-        return 0
-    if argv[0] not in ANYWHERE:
-        _require_folder()
-    if argv[0].startswith("-"):
-        from harness.cli.launch.launch import launch_argv
+    words = split_line(argv).launcher
+    refuse_dashes(words)
+    from harness.cli.app import execute
 
-        return launch_argv(argv)
-    name = argv[0]
-    if name not in COMMANDS:
-        hint = nearest_or_list(name, [*COMMANDS, "help", "--version"], f"{COMMAND} help lists all commands")
-        raise RequestError(f"there is no command {name!r}{hint}")
-    function = resolve_name(COMMANDS[name].function)
-    return int(function(argv[1:])) if COMMANDS[name].reads_arguments else run_command(name, function, argv[1:])
+    if argv[:1] == ["help"]:
+        from harness.cli.help import asked_text
+
+        if (page := asked_text(argv)) is not None:
+            print(page)
+            return 0
+        argv = [*argv[1:], "--help"]
+    elif argv and argv[0] not in ANYWHERE and not HELP & {*words}:
+        _require_folder()
+    return execute(argv)
 
 
 def _require_folder() -> None:

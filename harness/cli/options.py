@@ -1,9 +1,38 @@
-"""Options that several commands share, each declared once. Not in parser.py, since a dry run needs no Typer."""
+"""Options that several commands share, each declared once, and what the shell completes for them."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
+
+class Alone(NamedTuple):
+    """Beside Typer's option in an annotation: its value may be left out, and is then this word."""
+
+    word: str
+
+
+def run_names(incomplete: str) -> list[str]:
+    """The runs here, by job id; `last` first."""
+    from harness.run import all_runs
+
+    return [name for name in ("last", *(run.job_id for run in all_runs())) if name.startswith(incomplete)]
+
+
+def named_sites(incomplete: str) -> list[str]:
+    from harness.site.site import site_names
+
+    return [name for name in site_names() if name.startswith(incomplete)]
+
+
+DryRunOption = Annotated[
+    bool, typer.Option("--dry-run", help="print the script and its warnings, start nothing (--explain: line by line)")
+]
+PlanOption = Annotated[
+    bool, typer.Option("--plan", help="print the memory, time and cost of the launch with their sources, start nothing")
+]
+ExplainOption = Annotated[bool, typer.Option("--explain", help="with --dry-run: what each line of the script is for")]
+WaitOption = Annotated[bool, typer.Option("--wait", help="wait for the end, then report")]
+FollowOption = Annotated[bool, typer.Option("--follow", help="as --wait, and show the output meanwhile")]
 JsonOption = Annotated[bool, typer.Option("--json", help="print machine-readable JSON")]

@@ -71,7 +71,7 @@ def find_model(name_or_path: str) -> tuple[Model, Path | None, Path | None]:
         return _from_checkpoint(path), None, path.absolute()
     if path.suffix in (".yaml", ".yml") and is_file:
         return _validated(path, read_yaml(path, "model file")), None, None
-    hint = nearest_or_list(name_or_path, model_names(), f"the last lines of {COMMAND} --help list all models")
+    hint = nearest_or_list(name_or_path, model_names(), f"{COMMAND} help launch lists all models")
     raise RequestError(
         f"--model: {name_or_path!r} is neither a model of the harness, nor a model file, nor a checkpoint folder{hint}"
     )

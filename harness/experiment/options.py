@@ -68,7 +68,7 @@ class Flag:
     nsys: options of `nsys profile` that the field sets, by nsys's names: `VALUE`, a text, or None to leave one out.
     nsys_only: refused if nsys does not record, as is every field that sets options of nsys.
     gpus_only: refused without GPUs, because it would have no effect.
-    rare: shown by `--help --all` only.
+    rare: shown by `help launch --all` only.
     repeats: it may be given several times; the field is the tuple of all values.
     """
 

@@ -115,7 +115,7 @@ def _drafted(cls: type[Experiment], given: Given) -> tuple[Experiment, set[str],
 @cache
 def _numbers_of(cls: type[Experiment]) -> tuple[str, ...]:
     kinds = {option.field: option.info.annotation for option in options_of(cls)}
-    return tuple(name for name, kind in kinds.items() if not _choices(kind) and {int, float} & {*_leaves(kind)})
+    return tuple(name for name, kind in kinds.items() if not choices_of(kind) and {int, float} & {*_leaves(kind)})
 
 
 def _plain(word: object) -> bool:
@@ -247,10 +247,10 @@ def _after_dashes(word: str) -> str:
 
 def _unknown_sentence(word: str, known: Iterable[str]) -> str:
     if not word.startswith("-"):
-        return f"unexpected word {word!r}: a flag begins with - ({COMMAND} --help lists all flags)"
+        return f"unexpected word {word!r}: a flag begins with - ({COMMAND} help launch lists all flags)"
     if here := of_slide(word):
         return f"{printable(word.partition('=')[0])} is on the course's slide; here {here}"
-    return unknown_flag(word, known, f"{COMMAND} --help")
+    return unknown_flag(word, known, f"{COMMAND} help launch")
 
 
 def of_slide(word: str) -> str:
@@ -271,7 +271,7 @@ def _field_sentences(cls: type[Experiment], field: int | str, word: object, sent
 def allowed(info: FieldInfo) -> str:
     """What a field takes, in words: `a whole number ≥ 1`, `one of auto, nsys`."""
     flag = next((extra for extra in info.metadata if isinstance(extra, Flag)), None)
-    choices = (flag.takes if flag else ()) or _choices(info.annotation)
+    choices = (flag.takes if flag else ()) or choices_of(info.annotation)
     if choices:
         return "one of " + ", ".join(map(str, choices))
     kinds = {*_leaves(info.annotation)}
@@ -282,7 +282,7 @@ def allowed(info: FieldInfo) -> str:
 
 
 def _hint(info: FieldInfo, word: object) -> str:
-    choices = [str(c) for c in _choices(info.annotation)]
+    choices = [str(c) for c in choices_of(info.annotation)]
     near = nearest(str(word), choices)
     if near:
         return f": did you mean {near}?"
@@ -315,9 +315,9 @@ def _leaves(annotation: Any) -> Iterator[Any]:
         yield from _leaves(part) if not isinstance(part, str | int | FieldInfo) else ()
 
 
-def _choices(annotation: Any) -> tuple[Any, ...]:
+def choices_of(annotation: Any) -> tuple[Any, ...]:
     """The texts that a field takes, where it takes no others; whether it may be unset is another matter."""
     if get_origin(annotation) in (Union, UnionType):
         inner = [part for part in get_args(annotation) if part is not NoneType]
-        return _choices(inner[0]) if len(inner) == 1 else ()
+        return choices_of(inner[0]) if len(inner) == 1 else ()
     return get_args(annotation) if get_origin(annotation) is Literal else ()

@@ -12,7 +12,6 @@ from harness.common.errors import RequestError
 from harness.common.paths import README_OF_IMAGES
 from harness.launch.argv import NODE_NAME, Word, concatenated, from_site, read_here, shown
 from harness.launch.before.lookup import why_missing
-from harness.run.ended import COPY
 from harness.site.site import Site
 
 _SIF = b"SIF_MAGIC\0"
@@ -35,7 +34,11 @@ def why_no_image(path: Path) -> str:
         return ""
     start, length = struct.unpack_from("<qq", head, _DATA_AT)
     size = path.stat().st_size
-    return f"is incomplete ({amount(size)} of {amount(start + length)}): {COPY}" if size < start + length else ""
+    if size >= start + length:
+        return ""
+    from harness.run.ended import COPY  # here: a dry run reads no run
+
+    return f"is incomplete ({amount(size)} of {amount(start + length)}): {COPY}"
 
 
 def container_words(

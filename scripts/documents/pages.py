@@ -22,9 +22,9 @@ from method_table import EXAMPLE, cells, methods
 from harness.analysis.metrics import KEPT, METRICS, OF_KIND, Metric, OfKind
 from harness.analysis.summary import Summary, SummaryPart
 from harness.analysis.summary.base import field_texts, parts_of
+from harness.cli.command import read_launch
 from harness.cli.launch.explain import groups, name_of
 from harness.cli.launch.faults import where
-from harness.cli.parser import declared, read_launch
 from harness.common.faults.fault import FAULTS
 from harness.common.paths import ROOT
 from harness.common.run_folder.run_files import FILES
@@ -121,7 +121,7 @@ def method_table() -> str:
 
 
 def job_on_leonardo(words: str) -> Job:
-    line = read_launch(words.split(), declared())
+    line = read_launch(words.split())
     asked = build_experiment(list(line.given.items()), [*line.unknown, *line.words], [])
     machine = Machine(0, 1, has_nsys=True, python=f"{ROOT}/.venv/harness-python", runs_dir=f"{ROOT}/exercises")
     return resolve(asked, load_site("leonardo"), machine)

@@ -6,18 +6,13 @@ line that fails can be made shorter.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from importlib import import_module
-from pkgutil import resolve_name
 from random import Random
 from typing import Any, NamedTuple, get_args
 
-from harness.cli.commands import COMMANDS
-from harness.cli.export import export
-from harness.cli.launch.run import rerun
-from harness.cli.parser import BEHAVIOUR, DeclaredParameter, declared, parameters_of
-from harness.cli.study import mystery, reference, series, sweep
+from harness.cli.command import Command, command_of
+from harness.cli.commands import COMMANDS, LAUNCH, CommandEntry
 from harness.common.faults.declared import FAULTS
 from harness.experiment.exercises import EXERCISES
 from harness.experiment.options import VALUE, options_of
@@ -71,42 +66,32 @@ _VALUES = {
 @cache
 def tables() -> tuple[Table, ...]:
     """Every command and part of a command, with all of its options."""
-    launch = tuple(_of_declared(each) for each in _once(declared().values()))
-    of_series = {"sweep": sweep.FURTHER, "reference record": reference.FURTHER}
-    found = [Table((), launch, launches=True), Table(("-e", "1", "--plan"), launch, launches=True)]
-    found.append(_of_function(("run",), rerun))
-    found.append(Table(("lesson", "mystery"), (*launch, *map(_of_declared, mystery.OWN)), launches=True))
-    for name, further in of_series.items():
-        own = tuple(map(_of_declared, (*series.OWN, *further)))
-        words = tuple(name.split())
-        found.append(Table(words, (*launch, *own), words[0] != "reference", _WORDS.get(name, ()), launches=True))
-    for group, parts in (("lesson mystery", mystery.PARTS), ("reference", reference.PARTS)):
-        for part, (command, _) in parts.items():
-            if part != "record":
-                found.append(_of_function((*group.split(), part), resolve_name(command)))
-    for name, entry in COMMANDS.items():
-        if not entry.reads_arguments:
-            found.append(_of_function((name,), resolve_name(entry.function)))
-    found += [_of_function((name,), import_module(f"harness.cli.study.{name}").command) for name in ("check", "lesson")]
-    found += [_of_function(("export", kind), of) for kind, of in export.OF_TRACES.items()]
-    found.append(_of_function(("export",), export.numbers))
-    return tuple(found)
+    launch = _table_of((), LAUNCH, COMMANDS[LAUNCH])
+    return (launch, launch._replace(words=("-e", "1", "--plan")), *_tables_of(COMMANDS))
 
 
-def _once(all_of: Any) -> list[DeclaredParameter]:
-    return list({each.names: each for each in (*all_of, *BEHAVIOUR)}.values())
+def _tables_of(entries: Mapping[str, CommandEntry], before: tuple[str, ...] = ()) -> Iterator[Table]:
+    for name, entry in entries.items():
+        words = (*before, name)
+        if entry.function and name not in (LAUNCH, "observe"):
+            yield _table_of(words, name, entry)
+        yield from _tables_of(entry.parts, words)
 
 
-def _of_declared(each: DeclaredParameter) -> Choice:
-    return Choice(each.names, bool(each.takes), get_args(each.kind) or _good(each.names))
+def _table_of(words: tuple[str, ...], name: str, entry: CommandEntry) -> Table:
+    command = command_of(name, entry)
+    options: dict[tuple[str, ...], Choice] = {}
+    params: list[Any] = [each for each in command.params if each.param_type_name == "option"]
+    for param in params:
+        names = (*param.opts, *param.secondary_opts)
+        options[names] = Choice(names, not param.is_flag, _listed(command, param.name) or _good(names))
+    arguments = sum(3 if each.nargs == -1 else 1 for each in command.params if each.param_type_name == "argument")
+    return Table(words, tuple(options.values()), arguments, _WORDS.get(name, ()), bool(command.details.launch))
 
 
-def _of_function(words: tuple[str, ...], function: Any) -> Table:
-    """A command whose function declares its parameters."""
-    parameters = parameters_of(function).values()
-    options = tuple(_of_declared(each) for each in parameters if each.is_flag)
-    arguments = sum(3 if each.is_list else 1 for each in parameters if not each.is_flag)
-    return Table(words, options, arguments, _WORDS.get(words[-1], ()))
+def _listed(command: Command, name: str) -> tuple[str, ...]:
+    own = command.details.signature.parameters
+    return tuple(command.details.takes(name)[1]) if name in own else ()
 
 
 def _good(names: Sequence[str]) -> tuple[str, ...]:

@@ -35,10 +35,10 @@ REFUSED = {
     ),
     "a line break in an unknown flag": (["-e", "1", "--a\nb", "--dry-run"], "unknown flag --a b"),
     "a line break before a path": (["status", "\x01\n5/traces"], "slurm.sh:  5/traces: there is no such file"),
-    "--repeats with 5,000 digits": (["sweep", "hpz", f"--repeats={LONG}"], "takes a whole number from 1 to"),
+    "--repeats with 5,000 digits": (["sweep", "hpz", f"--repeats={LONG}"], "takes a whole number ≥ 1 and ≤ 1000"),
     "a mystery's --seed with 5,000 digits": (
         ["lesson", "mystery", "-e", "1", f"--seed={LONG}"],
-        "--seed takes a whole number ≥ 0 of at most 18 digits, not ",
+        "takes a whole number ≥ 0 and ≤ 9",
     ),
     "more students than a float can count": (["doctor", f"--students={HUGE}"], "1000000"),
     "a pipe as site file": (

@@ -19,7 +19,7 @@ REACH = [
     ("--activation-offload", "--activation-offload", "offload1"),
     ("--mixed-precision bf16", "--mixed-precision", "mixed1"),
     ("--mixed-precision -n1", "--mixed-precision", "mixed1"),
-    ("--mixed-precision=bf16 -- --mixed-precision", "--mixed-precision", "mixed1"),
+    ("--mixed-precision=bf16", "--mixed-precision", "mixed1"),
     ("--mixed-precision tf32 --site leonardo", "--mixed-precision tf32", "mixedtf32"),
     ("--mixed-precision fp8 --site marenostrum5", "--mixed-precision fp8", "mixedfp8"),
     ("--unified-memory --site jupiter", "--unified-memory", "unified1"),

@@ -6,24 +6,26 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
-from harness.cli.commands import COMMANDS
+from harness.cli.commands import COMMANDS, CommandEntry
 from harness.cli.main import main
-from harness.cli.study import mystery, reference
 from harness.experiment.exercises import EXERCISES
 from harness.experiment.options import options_of
 from tests.launch.launch_shared import ROOT, Harness
 from tests.waiting import limit_s
 
-PARTS = [
-    "lesson mystery",
-    *(f"lesson mystery {part}" for part in mystery.PARTS),
-    "export paraver",
-    *(f"reference {part}" for part in reference.PARTS),
-]
+
+def _names(table: Mapping[str, CommandEntry], before: str = "") -> Iterator[str]:
+    for name, entry in table.items():
+        yield f"{before}{name}"
+        yield from _names(entry.parts, f"{before}{name} ")
+
+
+ALL_NAMES = list(_names(COMMANDS))
 WIDTHS = ("80", "100", "200")
 
 
@@ -44,63 +46,66 @@ def test_without_an_argument_there_is_one_screen(harness: Harness) -> None:
     assert [words for words in started if f"\n  bash slurm.sh {words} " not in done.stdout] == []
 
 
+def plain(page: str) -> str:
+    """The words of a page, without the lines of its boxes."""
+    return " ".join(re.sub("[─-╿]", " ", page).split())
+
+
 def test_help_lists_all_commands_by_what_a_user_does(harness: Harness) -> None:
     page = harness("help").stdout
-    assert page == harness("help").stdout and len(COMMANDS) <= 19
-    groups = {part.split(":")[0]: part for part in page.split("\n\n")}
+    assert page == harness("--help").stdout and len(COMMANDS) <= 20
+    panels = {part.split(" ")[0]: part for part in page.split("╭─ ")[1:]}
     for name, entry in COMMANDS.items():
-        assert f"\n  {name} " in groups[entry.group]
-        assert entry.help in page
-    assert all(len(entry.help) <= 64 for entry in COMMANDS.values()), "each fits on one line of 80 characters"
+        assert re.search(rf"\n│ {name} +{re.escape(entry.help)} ", panels[entry.group])
 
 
-@pytest.mark.parametrize("command", [*(name for name in COMMANDS if name != "run"), *PARTS])
-def test_each_way_to_ask_for_help_gives_the_same_page_in_one_style(
-    command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.parametrize("command", ALL_NAMES)
+def test_each_way_to_ask_for_help_gives_the_same_page(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     words = command.split()
-    ways = (["help", *words], ["--help", *words], ["-h", *words], [*words, "--help"], [*words, "-h"])
-    (page,) = {shown(capsys, *way) for way in ways}
-    parts = page.rstrip("\n").split("\n\n")
-    assert parts[0].startswith(f"Usage: slurm.sh {command}")
-    titles = [part.splitlines()[0] for part in parts[2:]]
-    style = ["Arguments:", "Flags:", "Exit codes:", "Examples:"]
-    assert [title for title in style if title in titles] == titles[: -1 if "More: " in titles[-1] else None]
-    assert all(line.startswith("  ") for part in parts[2:] for line in part.splitlines()[1:])
+    (page,) = {shown(capsys, *way) for way in (["help", *words], [*words, "--help"], [*words, "-h"])}
+    assert f"Usage: slurm.sh {command} " in page
+    assert "\x1b" not in page
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_no_line_of_a_page_is_wider_than_the_terminal_or_a_hundred_characters(
+def test_no_line_of_a_page_is_wider_than_the_terminal_but_commands_to_paste(
     width: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", width)
-    for command in (*COMMANDS, *PARTS):
+    for command in ALL_NAMES:
         for line in shown(capsys, "help", *command.split()).splitlines():
-            assert len(line) <= min(int(width), 100), line
+            assert len(line) <= int(width) or line.startswith("  bash slurm.sh"), line
 
 
 @pytest.mark.parametrize("words", [["--all"], ["--site", "leonardo"], []])
-def test_help_run_has_what_an_own_training_takes_and_help_all_flags(harness: Harness, words: list[str]) -> None:
-    assert harness("--help", *words).stdout == harness("-e", "1", "--help", *words).stdout
-    (page,) = {harness(*first, *words).stdout for first in (["help", "run"], ["run", "--help"])}
+def test_help_run_has_what_an_own_training_takes(harness: Harness, words: list[str]) -> None:
+    page = harness("help", "run", *words).stdout
+    assert page == harness("run", "--help", *words).stdout
     flags = set(re.findall(r"--[a-z][\w-]+", page))
     assert flags >= {"--launcher", "--active-steps", "--time", "--site"} and not flags & {"--tp", "--model"}
 
 
-def test_every_option_is_in_the_help_with_its_text(harness: Harness) -> None:
-    page, whole = (" ".join(harness("--help", *more).stdout.split()) for more in ([], ["--all"]))
-    for cls in EXERCISES.values():
+def test_every_option_is_in_the_help_with_its_text(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "400")  # no text is on two lines
+    for number, cls in EXERCISES.items():
+        page, whole = (plain(harness("-e", str(number), "--help", *more).stdout) for more in ([], ["--all"]))
         for option in options_of(cls):
-            assert option.help in (whole if option.flag.rare else page)
+            assert plain(option.help) in (whole if option.flag.rare else page)
             assert all(name in whole for name in option.flag.names)
-    assert "--no-pin-memory" in whole and "--no-pin-memory" not in page
+    assert "--max-bytes" in plain(harness("help", "launch").stdout)
+
+
+def test_the_help_of_an_exercise_has_its_own_flags_and_defaults(harness: Harness) -> None:
+    first, third = (plain(harness("-e", number, "--help").stdout) for number in "13")
+    assert "--tp" in third and "--tp" not in first
+    assert "batches that are profiled [default: 20]" in first and "iterations that are profiled [default: 5]" in third
 
 
 @pytest.mark.parametrize("words", [["--site", "leonardo"], ["--site=leonardo"]])
 def test_the_help_shows_the_sites_defaults(harness: Harness, words: list[str]) -> None:
-    page = harness("--help", *words).stdout
-    assert "[boost_usr_prod]" in page
-    assert "[tra26_minwinsc]" in page
+    page = harness("-e", "1", "--help", *words).stdout
+    assert "[default: boost_usr_prod]" in plain(page)
+    assert "[default: tra26_minwinsc]" in plain(page)
 
 
 def test_the_version_says_which_commit_and_where(harness: Harness) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.cli.command import read_launch
 from harness.cli.launch.launch import request_of
-from harness.cli.parser import declared, read_launch
 from harness.experiment.exercises import OwnTraining
 from harness.experiment.parse import command_of
 from harness.launch.argv import quote_all, shown
@@ -30,7 +30,7 @@ def typed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Typed:
 
 
 def asked_by(*words: str) -> OwnTraining:
-    experiment, _ = request_of(read_launch(["--site", "local", *words], declared(), is_run=True))
+    experiment, _ = request_of(read_launch(["--site", "local", *words], is_run=True))
     assert isinstance(experiment, OwnTraining)
     return experiment
 

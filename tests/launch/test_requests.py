@@ -24,19 +24,22 @@ REFUSED: list[tuple[list[str] | str, str | list[str]]] = [
     (["-e", "one"], "there is no exercise 'one'"),
     (["-e", "--5"], "there is no exercise '--5'"),
     (["-e", "²"], "there is no exercise '²'"),
-    (["-e", "1", "-e", "2"], "-e/--exercise is given twice, as 1 and as 2: drop one"),
-    (["check", "a", "b", "--runs", "2", "--runs=3"], "check: --runs is given twice, as 2 and as 3: drop one"),
-    (["export", "csv", "x", "-o", "a", "-o", "b"], "export: -o/--out is given twice, as a and as b: drop one"),
+    (["-e", "1", "-e", "2"], "-e/--exercise is given twice: drop one"),
+    (["check", "a", "b", "--runs", "2", "--runs=3"], "check: --runs is given twice: drop one"),
+    (["export", "csv", "x", "-o", "a", "-o", "b"], "export csv: -o/--out is given twice: drop one"),
     (["lesson", "9z"], "there is no lesson '9z' (bash slurm.sh lesson lists all)"),
     (["check", "a"], "check: B is missing (bash slurm.sh help check)"),
     (["run", "-n", "2"], "run: name your script after --, as in"),
     (["run", "train.py"], "run: name your script after --, as in"),
     (["run", "-e", "1", "--", "--fsdp"], "run: name your script after --, as in"),
-    (["run", "last", "-n", "2"], "run: unknown flag -n (bash slurm.sh help run lists all flags)"),
-    (["export", "svg", "x"], "export: 'svg' is no kind of file: did you mean csv? (it takes paraver, perfetto, csv)"),
-    (["help", "chekc"], "there is no command 'chekc': did you mean check? (bash slurm.sh help lists all commands)"),
-    (["--help", "xyzzy"], "there is no command 'xyzzy' (bash slurm.sh help lists all commands)"),
-    (["help", "lesson", "mystery", "anwser"], "there is no part 'anwser': did you mean answer?"),
+    (["run", "last", "-n", "2"], "run: --nodes does not go with a run to launch again (bash slurm.sh help run)"),
+    (
+        ["export", "svg", "x"],
+        "there is no command 'export svg': did you mean csv? (bash slurm.sh help export lists all)",
+    ),
+    (["help", "chekc"], "there is no command 'chekc': did you mean check? (bash slurm.sh help lists all)"),
+    (["help", "xyzzy"], "there is no command 'xyzzy' (bash slurm.sh help lists all)"),
+    (["lesson", "mystery", "anwser"], "there is no part 'anwser': did you mean answer?"),
     (["-n", "2", "--site", "local"], "-e/--exercise is missing"),
     (["-e", "1", "-n", "0"], "-n/--nodes: got '0', takes a whole number ≥ 1"),
     (["-e", "1", "-n", "-1"], "-n/--nodes: got '-1'"),
@@ -80,7 +83,7 @@ REFUSED: list[tuple[list[str] | str, str | list[str]]] = [
     (["-e", "3", "--data", "a", "--data-path", "b"], "--data and --data-path both name the training data"),
     (["-e", "1", "stray"], "unexpected word 'stray'"),
     (["lss"], "there is no command 'lss': did you mean ls?"),
-    (["7"], "there is no command '7' (bash slurm.sh help lists all commands)"),
+    (["7"], "there is no command '7' (bash slurm.sh help lists all)"),
     (["status", "nope"], "there are no runs yet"),
     (["-e", "1", "--data", "~nouser/x"], "/~nouser/x does not exist"),
     (["-e", "1", "--data", "/tmp"], "--data: /tmp exists but is not a file"),
@@ -111,10 +114,10 @@ REFUSED: list[tuple[list[str] | str, str | list[str]]] = [
     (["-e", "1", "–", "--mixed-precision"], OTHER_DASH + "--"),
     (["lesson", "1a", "-–hint"], OTHER_DASH + "--hint"),
     # typos, with where the list is
-    (["reprot", "last"], "did you mean report? (bash slurm.sh help lists all commands)"),
-    (["-e", "1", "--mixed-precison"], "did you mean --mixed-precision? (bash slurm.sh --help lists all flags)"),
+    (["reprot", "last"], "did you mean report? (bash slurm.sh help lists all)"),
+    (["-e", "1", "--mixed-precison"], "did you mean --mixed-precision? (bash slurm.sh help launch lists all flags)"),
     (["-e", "1", "--site", "leonado"], "did you mean leonardo? (bash slurm.sh sites lists all;"),
-    (["-e", "1", "--model", "tiny-lama"], "did you mean tiny-llama? (the last lines of bash slurm.sh --help"),
+    (["-e", "1", "--model", "tiny-lama"], "did you mean tiny-llama? (bash slurm.sh help launch lists all models)"),
     (["-e", "1", "--fault", "pauze,ms=5"], "did you mean pause? (bash slurm.sh help faults lists all)"),
     (["ls", "--limt", "3"], "ls: unknown flag --limt: did you mean --limit? (bash slurm.sh help ls lists all flags)"),
     (
@@ -126,7 +129,7 @@ REFUSED: list[tuple[list[str] | str, str | list[str]]] = [
     (["sweep", "gass"], "did you mean gas? (bash slurm.sh sweep lists all"),
     (["lesson", "mystery", "-e", "1", "--levle", "2"], "unknown flag --levle: did you mean --level? ("),
     (["ls", "last"], "ls: unexpected word 'last' (bash slurm.sh help ls)"),
-    (["version"], "did you mean --version? (bash slurm.sh help lists all commands)"),
+    (["version"], "did you mean --version? (bash slurm.sh help lists all)"),
     # values
     (["report", "last", "--window", "x"], "report: --window: got 'x', takes one of steps, gpu"),
     (["doctor", "--students", "x"], "doctor: --students: got 'x', takes a whole number ≥ 1 and ≤ 1000000"),
@@ -178,10 +181,7 @@ REFUSED: list[tuple[list[str] | str, str | list[str]]] = [
         "-e 1 -g 2 --mixed-precision yes",
         "--mixed-precision/--no-mixed-precision: got 'yes', takes one of fp32, tf32, bf16, fp8",
     ),
-    (
-        "-e 1 -g 2 --mixed-precision fp32 --mixed-precision",
-        "--mixed-precision is given twice, as fp32 and as bf16: drop one",
-    ),
+    ("-e 1 -g 2 --mixed-precision fp32 --mixed-precision", "--mixed-precision is given twice: drop one"),
     (
         "-e 1 -g 2 --no-mixed-precision --mixed-precision bf16",
         "--no-mixed-precision and --mixed-precision bf16 exclude each other",
@@ -408,7 +408,7 @@ def test_flags_stand_before_or_after_the_dashes_and_a_lesson_is_named_in_either_
 def test_a_wrong_harness_site_is_named_and_does_not_keep_help_away(harness: Harness) -> None:
     wrong = "HARNESS_SITE: there is no site 'leonado'"
     assert wrong in harness("-e", "1", HARNESS_SITE="leonado").stderr
-    for words, shown in ((["--help"], "Usage: slurm.sh"), (["sites"], "leonardo  ")):
+    for words, shown in ((["help", "launch"], "Usage: slurm.sh"), (["sites"], "leonardo  ")):
         done = harness(*words, HARNESS_SITE="leonado")
         assert (done.returncode, shown in done.stdout, wrong in done.stderr) == (0, True, True)
 

@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 from own_trainings import SCRIPTS
 
-from harness.cli.launch.observe import is_prefix
 from harness.cli.watch.of_job import of_job
+from harness.cli.words import is_prefix
 from harness.common.run_folder import job_folder
 from harness.common.run_folder.run_files import METRICS, SAME_RANK
 from harness.observe import same_rank
@@ -322,7 +322,10 @@ def test_a_module_observes_without_a_word(tmp_path: Path) -> None:
     [
         (("--profiler", "nsight", "--", "true"), "--profiler: got 'nsight', takes one of none, torch"),
         (("--profile", "torch", "--", "true"), "unknown flag --profile: did you mean --profiler?"),
-        (("--steps", "0", "--profiler", "torch", "--", "true"), "--steps takes a whole number from 1 to 10000, not 0"),
+        (
+            ("--steps", "0", "--profiler", "torch", "--", "true"),
+            "--steps: got '0', takes a whole number ≥ 1 and ≤ 10000",
+        ),
         (("--steps", "3", "--", "true"), "--steps is for --profiler torch"),
         (("train.py",), "a command stands after --"),
         (("--",), "name a command after --"),

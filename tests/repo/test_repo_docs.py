@@ -134,7 +134,7 @@ def launches() -> list[str]:
 def test_documented_launches_are_valid_requests(words: str, capsys: pytest.CaptureFixture[str]) -> None:
     from harness.cli.main import main
 
-    argv = [*(() if "--plan" in words else ("--dry-run",)), *shlex.split(words)]
+    argv = [*(() if "--plan" in words or "--dry-run" in words else ("--dry-run",)), *shlex.split(words)]
     codes = [main(argv if "--site" in words else ["--site", site, *argv]) for site in ("leonardo", "local")]
     assert 0 in codes, capsys.readouterr().err
 

@@ -27,7 +27,7 @@ from harness.analysis.summary import (
     Straggler,
     Summary,
 )
-from harness.cli.launch.launch import launch_argv
+from harness.cli.app import execute
 from harness.experiment.exercises import DDP, DeepSpeed, Experiment, Megatron
 from harness.experiment.parse import command_of
 from harness.explain.answer import verdict
@@ -390,7 +390,7 @@ def test_every_suggested_command_passes_a_dry_run_and_asks_for_another_run(
                 continue
             words = shlex.split(text)
             assert words[:2] == ["bash", "slurm.sh"]
-            assert launch_argv([*words[2:], "--dry-run", "--json"]) == 0, text
+            assert execute([*words[2:], "--dry-run", "--json"]) == 0, text
             asked = json.loads(capsys.readouterr().out)["experiment"]
             assert asked != resolved, text
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from harness.cli.command import read_launch
 from harness.cli.launch.launch import request_of
-from harness.cli.parser import declared, read_line
 from harness.common.faults.mystery import checksum, hidden_file, hidden_text
 from harness.common.paths import ROOT
 from harness.common.system.users import this_user
@@ -75,5 +75,5 @@ def a_mystery(root: Path, job_id: str, faults: tuple[str, ...]) -> Run:
 
 def asked_at(*words: str) -> tuple[Experiment, Site]:
     """What the words of a launch ask for, and where."""
-    experiment, choice = request_of(read_line([*words], declared()))
+    experiment, choice = request_of(read_launch([*words]))
     return experiment, choice.site

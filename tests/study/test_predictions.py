@@ -9,9 +9,7 @@ import pytest
 
 from harness import what_if as replayed
 from harness.analysis.summary import Problem, Quality, RecordingVerdict, Summary, WhatIf, Withheld
-from harness.cli.parser import parameters_of
 from harness.cli.read import whatif_verify
-from harness.cli.read.whatif import whatif
 from harness.common.errors import RequestError, WorkError
 from harness.experiment.exercises import DDP, Experiment
 from harness.explain.predictions import trials, verify
@@ -203,4 +201,3 @@ def test_verified_numbers_are_in_the_json(run: Run, launched: Launched, say: Say
     assert (first["step_time"]["verdict"], first["step_time"]["noise"], first["held"]) == ("same", "prediction", True)
     assert second["name"] == "gas-x2"
     assert [asked for asked, _ in launched[::2]] == 2 * [run.record.experiment]
-    assert parameters_of(whatif)["verify"].alone == "1"

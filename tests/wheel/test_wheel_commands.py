@@ -17,7 +17,7 @@ from tests.wheel.wheel_shared import ROOT, Installed
 EVERY_HELP = """
 from harness.cli.main import main
 from harness.cli.commands import COMMANDS
-for words in [[], ["help"], ["--help"], ["--help", "--all"], *(["help", name] for name in COMMANDS)]:
+for words in [[], ["help"], ["--help"], ["help", "launch", "--all"], *(["help", name] for name in COMMANDS)]:
     assert main(words) == 0, words
 """
 WHERE = """
@@ -127,7 +127,7 @@ def test_every_help_page_names_the_installed_command_and_documents_that_are_ther
     assert done.returncode == 0, done.stderr
     assert "slurm.sh" not in done.stdout
     assert all(f"Usage: training-traces {name}" in done.stdout for name in COMMANDS if name != "run")
-    assert "training-traces run [-n NODES]" in done.stdout
+    assert "Usage: training-traces run " in done.stdout
     named = [line.partition(": ")[2] for line in done.stdout.splitlines() if line.startswith("More: ")]
     assert named and all(Path(each).is_file() for each in named)
 

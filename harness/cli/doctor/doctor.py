@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from harness.cli.help import as_text, of_function
-from harness.cli.options import JsonOption
-from harness.cli.parser import run_command
+from harness.cli.options import JsonOption, named_sites
 from harness.cli.rooms import COURSE_EXPERIMENTS, of_room
 from harness.cli.terminal import columns
 from harness.common.errors import RequestError
@@ -26,18 +24,6 @@ if TYPE_CHECKING:
 WIDTH = 120  # without a terminal
 LEFT, NAME = 13, 15  # characters of the level and of the check's name
 SHOWN = {"unseen": "not checked"}  # levels whose key in --json is another word
-
-HELP = """Check before a course that everything is here: Slurm, container, packages, profilers, data, disk space.
-
-One line per check: ok; warning (a run works, but something is lost); problem (a run would fail); not checked (it
-cannot be seen from here). The command that fixes a warning or a problem is below it.
-
-Exit status: 0 ok, also with warnings and checks that were not made; 1 a problem; 2 the request was wrong."""
-EXAMPLES = [
-    ("doctor", "check this machine"),
-    ("doctor --site leonardo", "check it for this site"),
-    ("doctor --in-job -n 4", "also on four nodes"),
-]
 
 
 def _printed(line: CheckLine, width: int) -> Iterator[str]:
@@ -58,18 +44,11 @@ def _named(hosts: tuple[str, ...]) -> str:
     return ", ".join(hosts) if len(hosts) <= 4 else f"{hosts[0]} … {hosts[-1]} ({len(hosts)} nodes)"
 
 
-def doctor(arguments: list[str]) -> int:
-    """`slurm.sh doctor`; returns the exit code."""
-    return run_command("doctor", command, arguments)
-
-
-def page(_: list[str]) -> str:
-    return as_text(of_function("doctor", command, examples=EXAMPLES, docs="docs/course.md"))
-
-
-def command(
+def doctor(
     *,
-    site: Annotated[str | None, typer.Option("--site", help="site: a name, or a site file")] = None,
+    site: Annotated[
+        str | None, typer.Option("--site", autocompletion=named_sites, help="site: a name, or a site file")
+    ] = None,
     in_job: Annotated[
         bool, typer.Option("--in-job", help="check on the compute nodes too, in a job of one minute")
     ] = False,
@@ -88,6 +67,11 @@ def command(
     time: Annotated[str | None, typer.Option("--time", metavar="HH:MM:SS", help="as for a launch")] = None,
     as_json: JsonOption = False,
 ) -> int:
+    """Check before a course that everything is here: Slurm, container, packages, profilers, data, disk space.
+
+    One line per check: ok; warning (a run works, but something is lost); problem (a run would fail); not checked (it
+    cannot be seen from here). The command that fixes a warning or a problem is below it.
+    """
     from harness.doctor.checks import examine
     from harness.doctor.in_job import NodeRequest, look_after, nodes_for
     from harness.doctor.surroundings import NOT_FROM_LOGIN, CourseSize, Level, look_around, worst
@@ -120,9 +104,6 @@ def command(
             print("\n".join(_printed(one, columns(WIDTH))))
         print(_sum(lines))
     return 1 if worst(lines) is Level.PROBLEM else 0
-
-
-command.__doc__ = HELP
 
 
 def _show(line: CheckLine, lines: list[CheckLine], quiet: bool) -> None:

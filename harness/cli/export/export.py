@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from harness.cli.help import as_text, of_function
-from harness.cli.options import JsonOption
-from harness.cli.parser import run_command
+from harness.cli.options import JsonOption, run_names
 from harness.cli.read import report
 from harness.common.display.printable import printable
 from harness.common.display.text import how_many
-from harness.common.errors import HarnessError, RequestError, nearest_or_list
+from harness.common.errors import HarnessError, RequestError
 from harness.common.paths import CONFIGS, PROGRAM, expanded
 from harness.common.run_folder.run_files import METRICS
 from harness.export import nsys2prv
@@ -37,7 +35,12 @@ if TYPE_CHECKING:
     from harness.launch.argv import Word
     from harness.traces.trace import Trace
 TokensArgument = Annotated[
-    list[str], typer.Argument(metavar="RUN|PATH…", help="a run (job id, name, path, last), or trace files and folders")
+    list[str],
+    typer.Argument(
+        metavar="RUN|PATH",
+        autocompletion=run_names,
+        help="a run (job id, name, path, last), or trace files and folders",
+    ),
 ]
 OutOption = Annotated[
     Path | None,
@@ -46,11 +49,6 @@ OutOption = Annotated[
 
 
 ParaverEngine = Literal["auto", "nsys2prv", "own"]
-EXAMPLES = [
-    ("export perfetto last", "one trace of all ranks, for ui.perfetto.dev"),
-    ("export paraver last", "a Paraver trace: .prv, .pcf, .row"),
-    ("export csv last -o tables", "every table of the report"),
-]
 
 
 @dataclass(frozen=True)
@@ -271,7 +269,6 @@ def _print(as_json: bool, made: dict[str, Any], notes: list[str], gzip: bool = F
 
 
 def numbers(
-    kind: Annotated[Literal["csv"], typer.Argument(metavar="csv", help="what to write")],
     paths: report.PathsArgument,
     *,
     out: Annotated[
@@ -280,40 +277,13 @@ def numbers(
     window: report.WindowOption = "steps",
     workers: report.WorkersOption = None,
 ) -> None:
-    """Take a run or any traces elsewhere: every table as CSV, or the events as a Paraver or Perfetto trace."""
+    """Every table of the report as CSV, of a run or of any traces."""
     from harness.measure.request import ReportRequest, measure_request
     from harness.report.page.write import run_among
     from harness.report.tables.catalogue import write_tables
 
     measured = measure_request(ReportRequest(paths, window=window, workers=workers))
     run = run_among(paths)
-    place = out or (run.path if run else Path()) / kind
+    place = out or (run.path if run else Path()) / "csv"
     write_tables(measured.summaries, place)
     print(printable(str(place)))
-
-
-OF_TRACES = {"paraver": paraver, "perfetto": perfetto}
-
-
-def export(arguments: list[str]) -> int:
-    """Write one kind of file; returns the exit code. Raises RequestError: there is no such kind."""
-    kind = arguments[0] if arguments else ""
-    if kind in OF_TRACES:
-        return run_command(f"export {kind}", OF_TRACES[kind], arguments[1:])
-    if not arguments:
-        print(page(["export"]))
-        return 0
-    kinds = (*OF_TRACES, "csv")
-    if not kind.startswith("-") and kind not in kinds:
-        takes = f"it takes {', '.join(kinds)}"
-        raise RequestError(f"export: {printable(kind)!r} is no kind of file{nearest_or_list(kind, kinds, takes)}")
-    return run_command("export", numbers, arguments)
-
-
-def page(words: list[str]) -> str:
-    """The help page, or that of one kind of trace."""
-    if (kind := words[1] if len(words) > 1 else "") in OF_TRACES:
-        return as_text(of_function(f"export {kind}", OF_TRACES[kind], docs="docs/timelines.md" * (kind == "paraver")))
-    shared = of_function("export", numbers, examples=EXAMPLES, docs="docs/api.md")
-    usage = [*shared.usage, *(f"export {kind} RUN|PATH… [FLAGS] ({PROGRAM} help export {kind})" for kind in OF_TRACES)]
-    return as_text(shared._replace(usage=usage))

@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
+import typer
+
+from harness.cli.launch.parameters import SITE
 from harness.cli.launch.start import announced, start
-from harness.cli.parser import BEHAVIOUR, RUN, CommandLine, declared, read_launch
+from harness.cli.options import DryRunOption, ExplainOption, FollowOption, JsonOption, PlanOption, WaitOption
 from harness.cli.rooms import SHOW_PLAN
+from harness.cli.words import CommandLine
 from harness.common.display.printable import unguarded
 from harness.common.errors import RequestError
 from harness.common.paths import COMMAND, PROGRAM
@@ -25,14 +29,15 @@ from harness.launch.before.shells_python import ACTIVE
 from harness.launch.exercises.base import launch_of
 from harness.launch.sources import TYPED
 from harness.run import Run
-from harness.site.detection import SiteChoice, choose_site, site_to_show
+from harness.site.detection import SiteChoice, choose_site
 from harness.site.site import Site, override
 
 T = TypeVar("T")
 
 
 class Behaviour(NamedTuple):
-    site: str | None = None
+    """How a launch behaves."""
+
     dry_run: bool = False
     plan: bool = False
     explain: bool = False
@@ -40,58 +45,49 @@ class Behaviour(NamedTuple):
     follow: bool = False
     json: bool = False
 
+    def refuse_wrong(self) -> None:
+        """Raises RequestError: there is no script to explain."""
+        if self.explain and not self.dry_run:
+            raise RequestError("--explain goes with --dry-run")
+        if self.plan and self.dry_run:
+            raise RequestError("--plan and --dry-run exclude each other: drop one")
 
-def launch_argv(argv: list[str], is_run: bool = False) -> int:
-    """Launch from the arguments of `slurm.sh`, or of its `run`; returns the exit code."""
-    line = read_launch(argv, declared(), is_run)
-    given: dict[str, Any] = line.given
-    if "--help" in given:
-        print(page(argv))
-        return 0
-    behaviour = behaviour_of(line)
+
+def launch(
+    line: CommandLine,
+    *,
+    plan: PlanOption = False,
+    dry_run: DryRunOption = False,
+    explain: ExplainOption = False,
+    wait: WaitOption = False,
+    follow: FollowOption = False,
+    as_json: JsonOption = False,
+    whole: Annotated[bool, typer.Option("--all", help="with --help: also the rarely used flags")] = False,
+) -> int:
+    """Launch an exercise, or a training of your own behind --. The flags of a training may come behind --, too."""
+    return launch_line(line, Behaviour(dry_run, plan, explain, wait, follow, as_json), [])
+
+
+def launch_line(line: CommandLine, behaviour: Behaviour, command: list[str]) -> int:
+    """Launch what the line asks for; returns the exit code. command: the words before the line's own."""
     experiment, choice = request_of(line)
-    launch_of(experiment).refuse_ambiguous(experiment, given)  # a record's or a site's word is the exercise's
-    words = argv if line.script is None else [RUN, *argv]
-    return go(experiment, choice, behaviour, [PROGRAM, *words])
+    behaviour.refuse_wrong()
+    launch_of(experiment).refuse_ambiguous(experiment, line.given)  # a record's or a site's word is the exercise's
+    return go(experiment, choice, behaviour, [PROGRAM, *command, *line.argv])
 
 
-def behaviour_of(line: CommandLine) -> Behaviour:
-    """How the launch behaves. Raises RequestError: there is no script to explain."""
-    given: dict[str, Any] = line.given
-    behaviour = Behaviour(**{k: v for k in Behaviour._fields if (v := given.get(f"--{k.replace('_', '-')}"))})
-    if behaviour.explain and not behaviour.dry_run:
-        raise RequestError("--explain goes with --dry-run")
-    if behaviour.plan and behaviour.dry_run:
-        raise RequestError("--plan and --dry-run exclude each other: drop one")
-    return behaviour
-
-
-def page(arguments: list[str]) -> str:
-    """Of all flags of a launch; of those of a training of the user's own, if the first word is `run`."""
-    from harness.cli.launch.all_flags import help_text, run_text
-
-    line = read_launch(arguments, declared())
-    site = line.given.get("--site")
-    choice, complaint = (choose_site(site), None) if isinstance(site, str) else site_to_show()
-    if complaint:
-        print(f"{PROGRAM}: {complaint}", file=sys.stderr)
-    return (run_text if arguments[:1] == [RUN] else help_text)(choice, whole="--all" in line.unknown)
-
-
-def request_of(line: CommandLine, further: Iterable[str] = ()) -> tuple[Experiment, SiteChoice]:
-    """The experiment and the site of a command line. further: the command's own flags, for suggestions."""
+def request_of(line: CommandLine) -> tuple[Experiment, SiteChoice]:
+    """The experiment and the site of a command line. Raises RequestError: a sentence for each wrong word."""
     given: dict[str, Any] = line.given
     site_fields = {name: o.field for o in options_of(Site) for name in o.flag.names}
-    own = {name for d in BEHAVIOUR for name in d.names}
     errors = list(line.complaints)
-    choice = _or_error(errors, lambda: choose_site(given.get("--site")))
-    asked = [pair for pair in given.items() if pair[0] not in own | site_fields.keys()]
+    choice = _or_error(errors, lambda: choose_site(given.get(SITE)))
+    asked = [pair for pair in given.items() if pair[0] not in {SITE, *site_fields}]
     defaults = choice.site.defaults if choice else {}
-    spellings = [*declared(), *further, "--version"]
 
     def build() -> Experiment:
         own = own_fields(line.script) if line.script is not None else None
-        return build_experiment(asked, [*line.unknown, *line.words], spellings, defaults, own)
+        return build_experiment(asked, [*line.unknown, *line.words], line.flags, defaults, own)
 
     experiment = _or_error(errors, build)
     # The site's flags are checked even where the site is not known.

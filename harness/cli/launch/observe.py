@@ -4,98 +4,53 @@ observes every training; three lines on a job for its log or mail."""
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal, NoReturn
+from typing import Annotated, Literal, NoReturn
 
-from harness.cli.help import HelpPage, flag_rows
-from harness.cli.parser import DeclaredParameter, by_spelling, read_line, refuse_mistakes
+import typer
+
+from harness.cli.options import Alone
+from harness.cli.words import OBSERVE, OF_DEEPSPEED
 from harness.common.display.printable import printable
 from harness.common.errors import RequestError, WorkError
 from harness.common.paths import COMMAND, PROGRAM, ROOT
 from harness.common.run_folder import job_folder
 from harness.common.run_folder.job_folder import RunRequest
 
-OBSERVE = job_folder.WORD
-Profiler = Literal["none", "torch"]
-OnHang = Literal["report", "stop"]
-Shell = Literal["sh", "lua", "tcl"]
 MOST_STEPS = 10_000
-_OF_DEEPSPEED = re.compile(r"--local[_-]rank=\d+")  # its launcher puts this word before the script's own
+_NO_COMMAND = f"observe: name a command after --, as in {COMMAND} observe -- torchrun train.py"
 # By language: a comment, how a folder comes before those of PYTHONPATH, how a variable is set, how a text is quoted.
 _MODULES: dict[str, tuple[str, str, str, Callable[[str], str]]] = {
     "sh": ("#", "export PYTHONPATH=%s${PYTHONPATH:+:$PYTHONPATH}", "export %s=%s", shlex.quote),
     "lua": ("--", 'prepend_path("PYTHONPATH", %s)', 'setenv("%s", %s)', "[[{}]]".format),
     "tcl": ("#", "prepend-path PYTHONPATH %s", "setenv %s %s", "{{{}}}".format),
 }
-FLAGS = (
-    DeclaredParameter(
-        ("--profiler",), "none|torch", "also record some steps, with torch.profiler [none]", kind=Profiler
-    ),
-    DeclaredParameter(("--steps",), "N", f"the recorded steps, after the first 7 [{job_folder.WINDOW['active']}]"),
-    DeclaredParameter(
-        ("--on-hang",),
-        "report|stop",
-        "what to do if no rank makes progress; stop: as soon as no rank works [report]",
-        kind=OnHang,
-    ),
-    DeclaredParameter(("--no-report",), "", "print no report after the command"),
-    DeclaredParameter(
-        ("--env",),
-        "sh|lua|tcl",
-        "print the lines for a module: every training is observed, without a word [sh]",
-        alone="sh",
-        kind=Shell,
-    ),
-    DeclaredParameter(("--summary",), "JOBID", "print three lines on a job, for the end of its log or for a mail"),
-)
-
-page = HelpPage(
-    usage=["observe [FLAGS] -- COMMAND…", "observe --env [sh|lua|tcl]", "observe --summary JOBID"],
-    about="One word before a command of yours, in your own sbatch script, in salloc, in a container or on a "
-    "workstation: it starts as it is and ends as it ends. Its trainings in Python become runs: where the time goes, at "
-    "which line, what is stuck. No launcher and no flag of the training changes.",
-    flags=flag_rows(FLAGS),
-    exits=[("the command's", "or 128 and the signal that ended it"), ("2", "wrong request; nothing was started")],
-    examples=[
-        ("observe -- torchrun --nproc-per-node 4 train.py", "in your own script"),
-        ("observe --profiler torch -- python train.py", "also record ten steps"),
-        ("observe --summary 1234567", "in an epilog"),
-    ],
-    docs="docs/own.md",
-)
-
-
-def is_prefix(argv: Sequence[str]) -> bool:
-    """Whether these arguments put the word before a command: then nothing of the environment may change before it."""
-    words = argv[1:] if argv and _OF_DEEPSPEED.fullmatch(argv[0]) else argv
-    if not words or words[0] != OBSERVE or "--" not in words:
-        return False
-    return not {"-h", "--help"} & set(words[: words.index("--")])
 
 
 def become_command(argv: Sequence[str]) -> NoReturn:
     """Start the user's command. Raises RequestError: a flag before it is wrong."""
-    of_deepspeed = [argv[0]] if _OF_DEEPSPEED.fullmatch(argv[0]) else []
+    from harness.cli.command import values_of
+
+    of_deepspeed = [argv[0]] if OF_DEEPSPEED.fullmatch(argv[0]) else []
     words = list(argv[len(of_deepspeed) + 1 :])
-    at = words.index("--")
-    given, command = _flags(words[:at]), words[at + 1 :]
+    asked = values_of(OBSERVE, words)
+    command = list(asked["command"] or ())
     if not command:
-        raise RequestError(f"observe: name a command after --, as in {COMMAND} observe -- torchrun train.py")
-    for flag in ("--env", "--summary"):
-        if flag in given:
-            raise RequestError(f"observe {flag} takes no command: leave out --")
+        raise RequestError(_NO_COMMAND)
+    if words[words.index("--") + 1 :] != command:
+        word = printable(command[0])
+        hint = f"a command stands after --, as in {COMMAND} observe -- {word} …"
+        raise RequestError(f"observe: unexpected word {word!r}: {hint}")
+    if both := [flag for flag in ("env", "summary") if asked[flag] is not None]:
+        raise RequestError(f"observe --{both[0]} takes no command: leave out --")
     if command[0].endswith(".py") or command[0] == "-m":  # torchrun and others give a script to the Python they run in
         command = [sys.executable, "-u", *command[:1], *of_deepspeed, *command[1:]]
     elif of_deepspeed:
         command += of_deepspeed
-    steps = given.get("--steps", "")
-    if steps and not (steps.isascii() and steps.isdecimal() and 1 <= int(steps) <= MOST_STEPS):
-        raise RequestError(f"observe: --steps takes a whole number from 1 to {MOST_STEPS}, not {printable(steps)}")
-    if steps and given.get("--profiler", "none") == "none":
+    if asked["steps"] and asked["profiler"] == "none":
         raise RequestError("observe: --steps is for --profiler torch: add it, or leave it out")
     from harness.launch.observed import run
 
@@ -103,11 +58,11 @@ def become_command(argv: Sequence[str]) -> NoReturn:
         command=command,
         typed=[PROGRAM, OBSERVE, *words],
         start_in=_folder(),
-        profiler=given.get("--profiler", "none"),
-        window={**job_folder.WINDOW, **({"active": int(steps)} if steps else {})},
-        on_hang=given.get("--on-hang", "report"),
+        profiler=asked["profiler"],
+        window={**job_folder.WINDOW, **({"active": asked["steps"]} if asked["steps"] else {})},
+        on_hang=asked["on_hang"],
     )
-    run(request, reports="--no-report" not in given)
+    run(request, reports=not asked["no_report"])
 
 
 def _folder() -> str:
@@ -119,26 +74,49 @@ def _folder() -> str:
         return named or "/"
 
 
-def observe(arguments: list[str]) -> int:
-    """What `observe` prints without a command; returns the exit code."""
-    given = _flags(arguments)
-    for flag, lines_of in {"--env": module_lines, "--summary": summary_lines}.items():
-        if [*given] == [flag]:
-            print("\n".join(lines_of(given[flag])))
-            return 0
-    raise RequestError(f"observe: name a command after --, as in {COMMAND} observe -- torchrun train.py")
-
-
-def _flags(words: Sequence[str]) -> dict[str, str]:
-    """The flags and their values. Raises RequestError."""
-    flags = by_spelling(FLAGS)
-    line = read_line(words, flags)
-    if line.words:
-        word = printable(line.words[0])
+def observe(
+    command: Annotated[
+        list[str] | None, typer.Argument(metavar="-- COMMAND", help="your command, with its own words")
+    ] = None,
+    *,
+    profiler: Annotated[
+        Literal["none", "torch"], typer.Option(help="torch: also record some steps, with torch.profiler")
+    ] = "none",
+    steps: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=MOST_STEPS,
+            help="the recorded steps, after the first 7",
+            show_default=str(job_folder.WINDOW["active"]),
+        ),
+    ] = None,
+    on_hang: Annotated[
+        Literal["report", "stop"],
+        typer.Option(help="what to do if no rank makes progress; stop: as soon as no rank works"),
+    ] = "report",
+    no_report: Annotated[bool, typer.Option("--no-report", help="print no report after the command")] = False,
+    env: Annotated[
+        Literal["sh", "lua", "tcl"] | None,
+        typer.Option(help="print the lines for a module: every training is observed, without a word"),
+        Alone("sh"),
+    ] = None,
+    summary: Annotated[
+        str | None,
+        typer.Option(metavar="JOBID", help="print three lines on a job, for the end of its log or for a mail"),
+    ] = None,
+) -> int:
+    """One word before a command of yours, in your own sbatch script, in salloc, in a container or on a workstation: it
+    starts as it is and ends as it ends. Its trainings in Python become runs: where the time goes, at which line, what
+    is stuck. No launcher and no flag of the training changes."""
+    if command:
+        word = printable(command[0])
         hint = f"a command stands after --, as in {COMMAND} observe -- {word} …"
         raise RequestError(f"observe: unexpected word {word!r}: {hint}")
-    refuse_mistakes(line, flags, OBSERVE)
-    return line.given
+    if (env is None) == (summary is None):
+        raise RequestError(_NO_COMMAND)
+    print("\n".join(module_lines(env) if env is not None else summary_lines(str(summary))))
+    return 0
 
 
 # -- for sites ---------------------------------------------------------------------------------------------------------

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.launch.launch import Behaviour, go, launch_argv, page
+from harness.cli.launch.launch import Behaviour, go, launch_line
 from harness.cli.launch.untrusted import YesOption, may_launch, show_request, source_of
-from harness.cli.options import JsonOption
-from harness.cli.parser import DRY_RUN, RUN, by_spelling, parameters_of, run_command, split_launch
+from harness.cli.options import DryRunOption, ExplainOption, FollowOption, JsonOption, PlanOption, WaitOption, run_names
+from harness.cli.words import RUN, CommandLine
 from harness.common.errors import RequestError
 from harness.common.paths import COMMAND, PROGRAM
 from harness.common.run_folder.job_folder import BACKEND
@@ -20,32 +20,46 @@ from harness.run import find_run
 from harness.run.record import RunRecord
 from harness.site.detection import SiteChoice
 
-__all__ = ["again", "page", "rerun", "run"]
+__all__ = ["again", "run"]
 
 
-def run(arguments: list[str]) -> int:
-    """Launch what the words name; returns the exit code."""
-    switches = by_spelling(parameters_of(rerun).values())
-    first = next((word for word in arguments if word not in switches), "-")
-    if split_launch(arguments, is_run=True).script is not None:
-        return launch_argv(arguments, is_run=True)
-    if first.startswith("-") or first.endswith(".py"):
-        raise RequestError(f"run: name your script after --, as in {HOW_TO_TYPE}, or a run to launch again: run last")
-    return run_command(RUN, rerun, arguments)
-
-
-def rerun(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="job id, name, path of a run or its run.json, or last")],
+def run(
+    line: CommandLine,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="RUN",
+            autocompletion=run_names,
+            help="a run to launch again, as a new run: its job id, name, path or run.json, or last",
+        ),
+    ] = None,
     *,
-    plan: Annotated[bool, typer.Option("--plan", help="print what it will need and cost, start nothing")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help=DRY_RUN)] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="wait for the end, then report")] = False,
-    follow: Annotated[bool, typer.Option("--follow", help="as --wait, and show the output")] = False,
+    plan: PlanOption = False,
+    dry_run: DryRunOption = False,
+    explain: ExplainOption = False,
+    wait: WaitOption = False,
+    follow: FollowOption = False,
     yes: YesOption = False,
-    json_: JsonOption = False,
+    as_json: JsonOption = False,
+    whole: Annotated[bool, typer.Option("--all", help="with --help: also the rarely used flags")] = False,
 ) -> int:
+    """Launch your own training, run [FLAGS] -- SCRIPT|-m MODULE|COMMAND …: no line of it is changed, it gets as many
+    ranks as GPUs, and some of its steps are recorded. Or launch a run again."""
+    behaviour = Behaviour(dry_run, plan, explain, wait, follow, as_json)
+    if line.script is not None:
+        if yes:
+            raise RequestError("run: --yes is for a run that is launched again: drop it")
+        return launch_line(line if name is None else line._replace(words=[name, *line.words]), behaviour, [RUN])
+    if name is None or name.endswith(".py"):
+        raise RequestError(f"run: name your script after --, as in {HOW_TO_TYPE}, or a run to launch again: run last")
+    if wrong := [*line.complaints, *line.unknown, *line.given, *line.words, *["--explain"] * explain]:
+        raise RequestError(f"run: {wrong[0]} does not go with a run to launch again ({COMMAND} help run)")
+    return _again(name, behaviour, yes)
+
+
+def _again(name: str, behaviour: Behaviour, yes: bool) -> int:
     """Launch the experiment of a run.json again, at the same site, as a new run."""
-    found = find_run(run)
+    found = find_run(name)
     record = found.record
     if record.backend == BACKEND:
         typed = f"{COMMAND} {shlex.join(record.shown_command[1:])}"
@@ -53,12 +67,11 @@ def rerun(
             f"run: {record.job_id} was observed in a job of yours, not launched; type it again:\n  {typed}"
         )
     source = source_of(found, record)
-    if dry_run:
+    if behaviour.dry_run:
         show_request(source, [record.experiment], record.site)
-    elif not plan and not may_launch(source, [record.experiment], record.site, yes=yes):
+    elif not behaviour.plan and not may_launch(source, [record.experiment], record.site, yes=yes):
         return 0
     choice = SiteChoice(site=record.site, reason=f"run.json of {record.job_id}")
-    behaviour = Behaviour(plan=plan, dry_run=dry_run, wait=wait, follow=follow, json=json_)
     return go(record.experiment, choice, behaviour, again(record))
 
 

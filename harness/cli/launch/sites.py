@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.options import JsonOption
+from harness.cli.options import JsonOption, named_sites
 from harness.common.paths import PROGRAM, expanded
 from harness.launch.backends.registry import backend_of, of_sites
 from harness.site.detection import site_to_show
@@ -16,7 +16,9 @@ from harness.site.site import SITES, Site, load_site, site_names
 
 
 def sites(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME|FILE]", help="show this one in full")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME|FILE", autocompletion=named_sites, help="show this one in full")
+    ] = None,
     schema: Annotated[bool, typer.Option("--schema", help="print the JSON schema of site files")] = False,
     as_json: JsonOption = False,
 ) -> int:

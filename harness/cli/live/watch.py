@@ -16,7 +16,7 @@ SCREEN_S, LINES_S, MOST_S = 2.0, 30.0, 3600.0
 
 def watch(
     run: Annotated[
-        str | None, typer.Argument(metavar="[RUN]", help="job id, name or path [the newest that has not ended]")
+        str | None, typer.Argument(metavar="RUN", help="job id, name or path [the newest that has not ended]")
     ] = None,
     *,
     interval: Annotated[

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from harness.cli.options import JsonOption
+from harness.cli.options import JsonOption, run_names
 from harness.common.display.printable import printable
 from harness.common.errors import WorkError
 from harness.common.paths import COMMAND, PROGRAM
@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from harness.measure.request import Measurement
 
 WindowChoice = Literal["steps", "gpu"]
-PathsArgument = Annotated[list[str], typer.Argument(metavar="RUN|PATH…", help="runs, trace files, or folders of them")]
+PathsArgument = Annotated[
+    list[str],
+    typer.Argument(metavar="RUN|PATH", autocompletion=run_names, help="runs, trace files, or folders of them"),
+]
 WindowOption = Annotated[
     WindowChoice, typer.Option("--window", help="the counted time: the profiled steps, or first to last GPU event")
 ]

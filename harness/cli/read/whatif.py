@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from harness.cli.launch.untrusted import YesOption
-from harness.cli.options import JsonOption
-from harness.cli.parser import Alone
+from harness.cli.options import Alone, JsonOption, run_names
 from harness.cli.terminal import columns
 from harness.common.display.format import duration, percent
 from harness.common.errors import RequestError
@@ -29,7 +28,10 @@ CANNOT_TELL = 3  # a recording that --verify compares is not good
 
 def whatif(
     paths: Annotated[
-        list[str], typer.Argument(metavar="RUN|PATH…", help="a run, or trace files and folders of any origin")
+        list[str],
+        typer.Argument(
+            metavar="RUN|PATH", autocompletion=run_names, help="a run, or trace files and folders of any origin"
+        ),
     ],
     *,
     verify: Annotated[

@@ -11,11 +11,10 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.help import as_text, of_function
 from harness.cli.options import JsonOption
-from harness.cli.parser import RUN, is_plain, run_command
 from harness.cli.study.check_runs import CheckRequest, check_plan, check_revisions, launches_of, make_arms, words_of
 from harness.cli.terminal import columns
+from harness.cli.words import RUN, is_plain
 from harness.common.display.format import metric_text, percent
 from harness.common.display.text import how_many
 from harness.common.errors import RequestError, WorkError
@@ -32,42 +31,17 @@ from harness.study.series.cost import making
 USUAL_SHARE = f"{100 * SAME_SHARE:g}%"
 LEAST_SHARE, MOST_SHARE = 0.001, 1.0
 CANNOT_TELL = 3
-EXITS = [
-    ("0", "B is the same or better"),
-    ("1", "B is worse"),
-    ("2", "wrong request"),
-    ("3", "cannot tell, not comparable, or its runs failed"),
-]
-EXAMPLES = [
-    ("check '-e 1' '-e 1 -- --micro-batch-size 4'", "four runs of each, alternating"),
-    ("check local-3,local-5 local-4,local-6", "existing runs"),
-    ("check --rev main HEAD 'run -g 2 -- train.py'", "two revisions of your repository"),
-]
-USAGE = ["check A B [FLAGS]", "check --rev A B LAUNCH [FLAGS]"]
 EXAMPLE = f"{COMMAND} check '-e 1 -g 2' '-e 1 -g 2 -- --mixed-precision'"
 EXAMPLE_REV = f"{COMMAND} check --rev main HEAD 'run -g 2 -- train.py'"
 REV_TAKES = f"--rev takes two revisions, then one launch in quotes, as in {EXAMPLE_REV}"
 
 
-def check(arguments: list[str]) -> int:
-    """`slurm.sh check`. Raises WorkError with the exit code of `cannot tell`: its runs failed; 1 says B is worse."""
-    try:
-        return run_command("check", command, arguments, _is_argument)
-    except WorkError as error:
-        error.exit_code = CANNOT_TELL
-        raise
-
-
-def page(_: list[str]) -> str:
-    about = of_function("check", command, EXITS, EXAMPLES, "docs/studies.md")
-    return as_text(about._replace(usage=USAGE))
-
-
-def _is_argument(word: str) -> bool:
-    """Whether it is one: also a launch in quotes, which begins with a flag. Raises RequestError: the quotes lack."""
-    if word in ("-e", "--exercise"):
-        raise RequestError(f"check: {word}: put each launch into quotes, as in {EXAMPLE}")
-    return is_plain(word) or " " in word or word.startswith("-e")
+def launches_named(words: list[str]) -> list[str]:
+    """The words of the command line; before a launch in quotes stands the program, since it begins with a flag.
+    Raises RequestError: the quotes lack."""
+    if bare := next((word for word in words if word in ("-e", "--exercise")), None):
+        raise RequestError(f"check: {bare}: put each launch into quotes, as in {EXAMPLE}")
+    return [f"{PROGRAM} {word}" if re.match(r"-.* |-e", word) else word for word in words]
 
 
 def _with_program(word: str) -> str:
@@ -83,7 +57,7 @@ def _refuse_wrong(markdown: Path) -> None:
         raise RequestError(f"--markdown {markdown}: {what}: give the name of a file")
 
 
-def command(
+def check(
     a: Annotated[str | None, typer.Argument(metavar="A", help="the base, given in the same way as B")] = None,
     b: Annotated[
         str | None,
@@ -115,7 +89,11 @@ def command(
     given = (("--fail-above", fail_above * (fail_above != USUAL_SHARE)), ("--metric", metric))
     options = [word for flag, value in given if value for word in (flag, value)]
     asked = CheckRequest(question, runs, resume, options)
-    checked = _of_two(a, b, asked) if rev is None else _of_revisions(rev, _one_launch(a, b), asked)
+    try:
+        checked = _of_two(a, b, asked) if rev is None else _of_revisions(rev, _one_launch(a, b), asked)
+    except WorkError as error:
+        error.exit_code = CANNOT_TELL  # its runs failed; 1 says that B is worse
+        raise
     lines = list(lines_of(checked, columns(WIDTH)))
     if markdown is not None:
         with naming_flag("--markdown"):

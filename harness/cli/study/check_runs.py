@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from harness.cli.command import read_launch
 from harness.cli.launch.launch import request_of
-from harness.cli.parser import BEHAVIOUR, RUN, declared, read_launch
 from harness.cli.study.series import SeriesPlan, plan_of
+from harness.cli.words import RUN
 from harness.common.display.text import how_many
 from harness.common.errors import HarnessError, RequestError, WorkError
 from harness.common.paths import COMMAND, PROGRAM
@@ -40,7 +41,7 @@ from harness.study.series.points import SeriesTask
 from harness.study.series.runner import SeriesOutcome, SeriesProgress
 from harness.study.series.runs import known_series
 
-_OWN = {name for each in BEHAVIOUR for name in each.names} - {"--site"}
+_OF_A_LAUNCH = frozenset({"--plan", "--dry-run", "--explain", "--wait", "--follow", "--json"})
 Arms = tuple[series.CheckArm, series.CheckArm]
 
 
@@ -63,8 +64,8 @@ def launch(arguments: Sequence[str], which: str = "") -> series.ArmLaunch:
     """One launch, program name first. which: the first words of a sentence on what is wrong with it."""
     argv = list(arguments[arguments.index(PROGRAM) + 1 :])
     is_run = argv[:1] == [RUN]
-    line = read_launch(argv[is_run:], declared(), is_run)
-    if own := _OWN & line.given.keys():
+    line = read_launch(argv[is_run:], is_run)
+    if own := _OF_A_LAUNCH & {*line.unknown}:
         raise RequestError(f"{which}{min(own)} does not go with a launch inside of a check: drop it")
     try:
         experiment, choice = request_of(line)

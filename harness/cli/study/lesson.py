@@ -8,12 +8,9 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from harness.cli.help import as_text, of_function
 from harness.cli.launch.start import start_announced
 from harness.cli.launch.untrusted import YesOption, agreed, may_launch, source_of
-from harness.cli.options import JsonOption
-from harness.cli.parser import run_command
-from harness.cli.study import mystery
+from harness.cli.options import JsonOption, named_sites
 from harness.common.errors import RequestError, TrainingMissing
 from harness.experiment.exercises import Experiment
 from harness.launch.backends.registry import backend_of, backend_of_run
@@ -22,14 +19,6 @@ from harness.run import Run, all_runs
 from harness.site.detection import choose_site, runs_on_cpu
 from harness.site.site import Site
 from harness.study import lessons
-
-EXAMPLES = [
-    ("lesson", "all lessons"),
-    ("lesson 1a", "the question of lesson 1a; makes its two runs"),
-    ("lesson 1a --hint", "the question and its hints"),
-    ("lesson 1a --answer", "the answer, from your two runs"),
-    ("lesson mystery -e 1", "a training with a hidden cause (help lesson mystery)"),
-]
 
 
 class LessonAtSite(NamedTuple):
@@ -54,21 +43,14 @@ class LessonAtSite(NamedTuple):
         return (self.pair.a, lesson_runs.a), (self.pair.b, lesson_runs.b)
 
 
-def lesson(arguments: list[str]) -> int:
-    """A lesson, or a mystery; returns the exit code."""
-    if arguments[:1] == ["mystery"]:
-        return mystery.mystery(arguments[1:])
-    return run_command("lesson", command, arguments)
+def _names(incomplete: str) -> list[str]:
+    return [name for name in (*lessons.lesson_names(), "mystery") if name.startswith(incomplete)]
 
 
-def page(words: list[str]) -> str:
-    if words[1:2] == ["mystery"]:
-        return mystery.page(words[1:])
-    return as_text(of_function("lesson", command, examples=EXAMPLES))
-
-
-def command(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="the lesson, e.g. 1a; default: list all")] = None,
+def lesson(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", autocompletion=_names, help="the lesson, e.g. 1a; default: list all")
+    ] = None,
     *,
     hint: Annotated[bool, typer.Option("--hint", help="print the hints")] = False,
     answer: Annotated[bool, typer.Option("--answer", help="print the answer, computed from your two runs")] = False,
@@ -79,7 +61,9 @@ def command(
     again: Annotated[
         bool, typer.Option("--again", help="start both runs once more; the answer takes all pairs of runs")
     ] = False,
-    site: Annotated[str | None, typer.Option(metavar="NAME|FILE", help="where to run, as for a launch")] = None,
+    site: Annotated[
+        str | None, typer.Option(metavar="NAME|FILE", autocompletion=named_sites, help="where to run, as for a launch")
+    ] = None,
     reference: Annotated[
         str | None, typer.Option("--reference", metavar="NAME", help="the answer from stored runs; starts nothing")
     ] = None,

@@ -49,7 +49,7 @@ MOST_CHANGED = 6  # metrics in words; --json has all
 
 
 def show_command(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="one reference; default: list all")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="one reference; default: list all")] = None,
     as_json: JsonOption = False,
 ) -> int:
     """List the stored references, or the variants of one with their step times."""
@@ -138,7 +138,7 @@ def _cells(variant: StoredVariant, metrics: Metrics) -> tuple[str, ...]:
 
 def check_command(
     new: Annotated[
-        list[str] | None, typer.Argument(metavar="[RUN…|NAME]", help="runs, or a newly recorded reference [last]")
+        list[str] | None, typer.Argument(metavar="RUN…|NAME", help="runs, or a newly recorded reference [last]")
     ] = None,
     *,
     against: Annotated[

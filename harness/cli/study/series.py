@@ -7,27 +7,30 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
+import typer
+
+from harness.cli.launch.parameters import SITE
 from harness.cli.launch.untrusted import confirmed
-from harness.cli.parser import BEHAVIOUR, DeclaredParameter, by_spelling, declared, read_launch, refuse_mistakes
+from harness.cli.words import CommandLine
+from harness.common.display.printable import printable
 from harness.common.display.text import how_many
-from harness.common.errors import RequestError
+from harness.common.errors import RequestError, unknown_flag
 from harness.common.paths import COMMAND
 from harness.common.system.secrets import masked_words
-from harness.common.whole_number import whole_number
 from harness.launch.before.check import require_training
 from harness.launch.before.from_shell import what_the_shell_brings
 from harness.study.series.cost import making
 from harness.study.series.points import SeriesTask, TaskStatus, counts
 from harness.study.series.runner import ANOTHER_NAME, SeriesOutcome, SeriesProgress, carry_out, survey, to_make
 
-OWN = (
-    DeclaredParameter(("--name",), "NAME", "name of the series (default: from the request)"),
-    DeclaredParameter(("--yes",), "", "start without asking"),
-    DeclaredParameter(("--retry-failed",), "", "make the failed runs again; they are kept"),
-)
-_UNUSED = ("--plan", "--explain", "--wait", "--follow")
+NameOption = Annotated[
+    str | None, typer.Option("--name", metavar="NAME", help="name of the series (default: from the request)")
+]
+StartOption = Annotated[bool, typer.Option("--yes", help="start without asking")]
+RetryOption = Annotated[bool, typer.Option("--retry-failed", help="make the failed runs again; they are kept")]
+PlanOnlyOption = Annotated[bool, typer.Option("--dry-run", help="print the plan and each run's command, start nothing")]
 MOST_REPEATS = 1000
 
 
@@ -41,34 +44,24 @@ class SeriesOptions(NamedTuple):
 
 
 class Arguments(NamedTuple):
-    """A command line, read: the command's own flags, its further ones, and those of a launch by their last spelling."""
+    """A command line, read: the command's own flags, and those of a launch by their last spelling."""
 
     wanted: SeriesOptions
-    further: dict[str, str]
     launch: dict[str, Any]
+    repeats: int | None = None
     script: tuple[str, ...] | None = None  # the words of the user's own training
 
 
-def read_arguments(arguments: Sequence[str], command: str, further: Sequence[DeclaredParameter] = ()) -> Arguments:
-    """The arguments after the command's name. Raises RequestError: a flag is unknown or lacks its value."""
-    known = {name: each for name, each in declared().items() if name not in _UNUSED} | by_spelling((*OWN, *further))
-    line = read_launch(list(arguments), known)
-    refuse_mistakes(line, known, command)
+def arguments_of(line: CommandLine, command: str, wanted: SeriesOptions, repeats: int | None) -> Arguments:
+    """Raises RequestError: a flag is unknown or lacks its value, or a word is one too many."""
+    where = f"{COMMAND} help {command}"
+    errors = [unknown_flag(word, line.flags, where) for word in line.unknown]
+    errors += [f"{complaint} ({where})" for complaint in line.complaints]
+    errors += [f"unexpected word {printable(' '.join(line.words))!r} ({where})"] * bool(line.words)
+    if errors:
+        raise RequestError("\n".join(f"{command}: {error}" for error in errors))
     given = dict(line.given)
-    ours = {name: given.pop(flag) for name in SeriesOptions._fields if (flag := f"--{name.replace('_', '-')}") in given}
-    theirs = {each.names[-1]: _joined(given.pop(each.names[-1])) for each in further if each.names[-1] in given}
-    return Arguments(SeriesOptions(**ours), theirs, given, line.script)
-
-
-def _joined(option_value: str | tuple[str, ...] | bool) -> str:
-    return ",".join(option_value) if isinstance(option_value, tuple) else str(option_value)
-
-
-def flags_of(further: Sequence[DeclaredParameter] = ()) -> list[DeclaredParameter]:
-    """The flags of a command that makes many runs, besides those of a launch."""
-    shared = [each for each in BEHAVIOUR if each.names[0] not in (*_UNUSED, "-h")]
-    dry_run = "print the plan and each run's command, start nothing"
-    return [*OWN, *further, *(each._replace(help=dry_run) if "--dry-run" in each.names else each for each in shared)]
+    return Arguments(wanted._replace(site=given.pop(SITE, None)), given, repeats, line.script)
 
 
 class SeriesPlan(NamedTuple):
@@ -157,13 +150,6 @@ def state_rows(places: Sequence[TaskStatus]) -> list[dict[str, Any]]:
         | {"command": masked_words(place.task.point.command)}
         for place in places
     ]
-
-
-def repeats_of(word: str) -> int:
-    number = whole_number(word)
-    if number is None or not 0 < number <= MOST_REPEATS:
-        raise RequestError(f"--repeats: got {word!r}, takes a whole number from 1 to {MOST_REPEATS}")
-    return number
 
 
 def close(outcome: SeriesOutcome, again: str, before: Sequence[str], after: Sequence[str] = ()) -> int:

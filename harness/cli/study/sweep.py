@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from harness.cli.help import HelpPage, as_text, flag_rows
+import typer
+
 from harness.cli.launch.untrusted import RequestOrigin, may_launch, show_request
-from harness.cli.parser import DeclaredParameter
+from harness.cli.options import JsonOption
 from harness.cli.study.series import (
+    MOST_REPEATS,
     Arguments,
+    NameOption,
+    PlanOnlyOption,
+    RetryOption,
+    SeriesOptions,
     SeriesPlan,
+    StartOption,
+    arguments_of,
     carried_out,
     close,
     command_lines,
-    flags_of,
     plan_lines,
     plan_of,
-    read_arguments,
-    repeats_of,
     state_rows,
 )
 from harness.cli.terminal import columns
+from harness.cli.words import CommandLine
 from harness.common.display.text import first_of, how_many
 from harness.common.errors import RequestError
 from harness.common.paths import COMMAND, shown_file
@@ -41,29 +47,28 @@ if TYPE_CHECKING:
     from harness.experiment.exercises import Experiment
     from harness.study.series.runner import SeriesOutcome
 _NAMED = 3  # points that a line names
-FURTHER = (DeclaredParameter(("--repeats",), "N", "runs per point; default: the file's"),)
-PAGE = HelpPage(
-    usage=[
-        "sweep FILE.yaml|NAME [FLAGS] [-- FLAGS OF A LAUNCH, for all points]",
-        "sweep: the sweeps of the harness, and the series that you started",
-    ],
-    about="All combinations of a file's settings as runs, and the numbers of each. The same "
-    "command again continues: a run that is done is not repeated.",
-    flags=flag_rows(flags_of(FURTHER)),
-    examples=[("sweep micro-batch --dry-run", "the runs that would be made"), ("sweep micro-batch", "make them")],
-    docs="docs/studies.md",
-)
 
 
-def sweep(arguments: list[str]) -> int:
-    """Run a sweep, continue it, or show it; returns the exit code."""
-    if not arguments or arguments[0].startswith("-"):
-        return _list(read_arguments(arguments, "sweep", FURTHER).wanted.json)
-    return _sweep(arguments[0], read_arguments(arguments[1:], "sweep", FURTHER))
-
-
-def page(_: list[str]) -> str:
-    return as_text(PAGE)
+def sweep(
+    line: CommandLine,
+    sweep_name: Annotated[
+        str | None, typer.Argument(metavar="FILE.yaml|NAME", autocompletion=sweep_names, help="the sweep [list all]")
+    ] = None,
+    *,
+    name: NameOption = None,
+    repeats: Annotated[
+        int | None, typer.Option(min=1, max=MOST_REPEATS, help="runs per point; default: the file's")
+    ] = None,
+    yes: StartOption = False,
+    retry_failed: RetryOption = False,
+    dry_run: PlanOnlyOption = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Make all combinations of a file's settings as runs, and print the numbers of each. The flags of a launch are for
+    all points. The same command again continues: a run that is done is not repeated."""
+    wanted = SeriesOptions(None, dry_run, as_json, name, yes, retry_failed)
+    arguments = arguments_of(line, "sweep", wanted, repeats)
+    return _list(as_json) if sweep_name is None else _sweep(sweep_name, arguments)
 
 
 def _list(as_json: bool) -> int:
@@ -89,8 +94,8 @@ def _sweep(word: str, arguments: Arguments) -> int:
         )
     asked = stored.asked_sweep(word, arguments.wanted.name)
     changed = _with_flags(asked.sweep, parted(arguments)[1])
-    if (repeats := arguments.further.get("--repeats")) is not None:
-        changed = changed.model_copy(update={"repeats": repeats_of(repeats)})
+    if arguments.repeats is not None:
+        changed = changed.model_copy(update={"repeats": arguments.repeats})
     return run_sweep(asked.series, changed, arguments)
 
 

@@ -14,8 +14,7 @@ from urllib.parse import quote
 
 import typer
 
-from harness.cli.options import JsonOption
-from harness.cli.parser import Alone
+from harness.cli.options import Alone, JsonOption
 from harness.cli.terminal import columns, show
 from harness.cli.watch.results import result_of
 from harness.common.display.format import aligned, amount, cut, duration, middle, percent, span

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.options import JsonOption
+from harness.cli.options import JsonOption, run_names
 from harness.cli.watch.follow import Tail, tails, wait_for_end
 from harness.cli.watch.of_job import of_job
 from harness.common.display.format import span
@@ -126,7 +126,7 @@ def _polled(run: Run) -> PolledState:
         return PolledState("unknown", str(error))
 
 
-RunArgument = Annotated[str, typer.Argument(metavar="[RUN]", help=RUN_HELP, show_default=True)]
+RunArgument = Annotated[str, typer.Argument(metavar="RUN", autocompletion=run_names, help=RUN_HELP)]
 
 
 def status(run: RunArgument = "last", as_json: JsonOption = False) -> int:

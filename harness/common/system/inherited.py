@@ -16,7 +16,7 @@ READ_BY = {
     "ROCm and its libraries": "HIP_* HSA_* ROC_* ROCR_* AMD_* ROCBLAS_* HIPBLASLT_* MIOPEN_* TENSILE_* AITER_* CK_* "
     "GPU_MAX_* GPU_SINGLE_* GPU_FORCE_* GPU_ENABLE_* GPU_DEVICE_ORDINAL",
     "oneAPI": "SYCL_* ZE_* UR_* IGC_* ONEAPI_DEVICE_SELECTOR IPEX_*",
-    "PyTorch": "PYTORCH_* TORCH*_* AOTINDUCTOR_* FUNCTORCH_* TRITON_* ATEN_CPU_CAPABILITY DISABLE_ADDMM_* "
+    "PyTorch": "PYTORCH_* TORCH* AOTINDUCTOR_* FUNCTORCH_* TRITON_* ATEN_CPU_CAPABILITY DISABLE_ADDMM_* "
     "LRU_CACHE_CAPACITY GLOO_* TP_*",
     "OpenMP and libraries of linear algebra": "OMP_* GOMP_* KMP_* LIBOMP_* MKL_* ONEDNN_* DNNL_* OPENBLAS_* GOTO_* "
     "BLIS_* VECLIB_* NUMEXPR_* TBB_* RAYON_*",
@@ -31,9 +31,8 @@ READ_BY = {
     "PYTHONASYNCIODEBUG PYTHONWARNINGS PYTHONMALLOC PYTHONOPTIMIZE PYTHONDEVMODE PYTHONTRACEMALLOC PYTHON_GIL "
     "PYTHON_JIT PYTHON_CPU_COUNT",
 }
-_READ = re.compile(
-    "|".join(re.escape(each).replace(r"\*", ".*") for names in READ_BY.values() for each in names.split())
-)
+_READ = [each for names in READ_BY.values() for each in names.split()]
+_BEGINNINGS = tuple(each[:-1] for each in _READ if each.endswith("*"))
 # A module names by these where a package lies and which one it is. FI_PROVIDER_PATH chooses another network, and of
 # launchers all are options.
 _WHERE = re.compile(
@@ -63,7 +62,7 @@ def read_by_libraries(names: Iterable[str]) -> list[str]:
     >>> read_by_libraries(["KMP_AFFINITY", "CUDA_HOME", "OMP_NUM_THREADS", "HOME", "NVIDIA_TF32_OVERRIDE"])
     ['KMP_AFFINITY', 'NVIDIA_TF32_OVERRIDE', 'OMP_NUM_THREADS']
     """
-    return sorted(name for name in names if _READ.fullmatch(name) and not _WHERE.search(name))
+    return sorted(name for name in names if (name in _READ or name.startswith(_BEGINNINGS)) and not _WHERE.search(name))
 
 
 def own_limits() -> dict[str, str]:

@@ -21,7 +21,6 @@ from harness.common.system.bounded_read import read_bounded_text, read_end
 from harness.launch.argv import Word
 from harness.launch.backends.protocol import Listed, PolledState, Submission, Together
 from harness.run import Run, claim_local_id, disk_error, release_local_id, write_atomically
-from harness.run.ended import end_of
 from harness.run.record import FINAL, State, Status
 from harness.site.detection import visible_gpus
 
@@ -54,6 +53,8 @@ def poll(run: Run) -> PolledState:
     if state in FINAL:
         if state != "failed" or (own is not None and own.state != "running"):
             return PolledState(state)
+        from harness.run.ended import end_of  # here: a dry run reads no run
+
         end = end_of(run, None)
         why = end.note or "; ".join(filter(None, [_how_it_ended(run), end.why]))
         return PolledState(end.state, why, told_by=socket.gethostname())

@@ -15,7 +15,6 @@ from harness.common.system import processes
 from harness.launch.backends import slurm
 from harness.launch.backends.protocol import Listed, PolledState
 from harness.run import Run
-from harness.run.ended import as_written, end_of
 from harness.run.record import FINAL, Status
 
 NAME = BACKEND
@@ -44,6 +43,8 @@ def poll(run: Run) -> PolledState:
 
 def _as_written(run: Run, status: Status) -> PolledState:
     """Its own word, with what its ranks left."""
+    from harness.run.ended import as_written  # here: a dry run reads no run
+
     end = as_written(run, status)
     return PolledState(end.state, end.why or end.note)
 
@@ -52,6 +53,8 @@ def _ended_before(run: Run, status: Status | None) -> PolledState:
     """Of a run whose job has ended without a word of it."""
     if status is not None and status.state in FINAL:
         return _as_written(run, status)
+    from harness.run.ended import end_of
+
     end = end_of(run, None)
     why = end.note or "; ".join(filter(None, ["it ended before it could write its exit status", end.why]))
     return PolledState(end.state, why, told_by="ended")

@@ -11,7 +11,6 @@ from typing import NamedTuple
 from harness.common.system.slurm_notation import fields_of
 from harness.launch.backends.protocol import Listed, PolledState
 from harness.run import Run
-from harness.run.ended import end_of
 from harness.run.record import FINAL, ITSELF, Status
 from harness.site.slurm_commands import JobId, sacct, scontrol, squeue, squeue_all
 
@@ -112,6 +111,8 @@ def listed(runs: Sequence[Run]) -> dict[Path, Listed] | None:
 def _state(run: Run, status: Status | None, reply: SlurmReply) -> PolledState:
     found = _told(job_of(run), reply, status) if reply.word else _no_reply(reply, status)
     if found.state == "failed" and status is not None and status.state == "running":
+        from harness.run.ended import end_of  # here: a dry run reads no run
+
         end = end_of(run, None)  # what writes its end was killed
         found = found._replace(state=end.state, why=end.note or "; ".join(filter(None, [found.why, end.why])))
     return _in_allocation(found, status) if shares_allocation(run) else found

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import yaml
 
@@ -35,7 +35,9 @@ from harness.launch.exercises.base import (
     program,
 )
 from harness.site.site import Site
-from harness.theory.devices import DevicePeaks, find_device
+
+if TYPE_CHECKING:
+    from harness.theory.devices import DevicePeaks
 
 
 class GpuNeed(NamedTuple):
@@ -50,7 +52,7 @@ class GpuNeed(NamedTuple):
 
 def device_misfits(experiment: Training, target: LaunchTarget) -> Iterator[str]:
     """Why the site's devices cannot do it, one sentence each; none if the table does not have them."""
-    site, found = target.site, find_device(target.site.gpus.name)
+    site = target.site
     if target.device == "cpu":
         if experiment.precision in ("tf32", "fp8"):
             other = "fp32" if experiment.precision == "tf32" else "bf16"
@@ -59,6 +61,9 @@ def device_misfits(experiment: Training, target: LaunchTarget) -> Iterator[str]:
                 f"--mixed-precision {other}, or a --site with GPUs"
             )
         return
+    from harness.theory.devices import find_device  # here: a dry run on a CPU asks for none
+
+    found = find_device(site.gpus.name)
     for need in _needs(experiment):
         if found is not None and not need.met(found):
             yield (

@@ -258,7 +258,7 @@ def _no_option(cls: type[Experiment], name: str, known: Sequence[str]) -> str:
     if name in SITE_FIELDS:
         return f"{name} belongs to the site and is the same for all points: move it to base"
     near = nearest(name.lstrip("-").replace("-", "_"), known)
-    hint = f": did you mean {near}?" if near else f" ({COMMAND} --help --all; a field has _ where its flag has -)"
+    hint = f": did you mean {near}?" if near else f" ({COMMAND} help launch --all; a field has _ where its flag has -)"
     if cls is OwnTraining:
         return f"your own training has no option {name}{hint}; a flag of the script begins with a dash, or ends with ="
     return f"exercise {number} ({cls.title}) has no option {name}{hint}"
