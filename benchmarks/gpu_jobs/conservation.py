@@ -65,7 +65,7 @@ def _rest(s: Any) -> Iterator[str]:
 def _least_ns(s: Any, change: str) -> float:
     """The shortest step with a change, by the devices' work."""
     works = _works(s)
-    if change in _INSIDE_OPERATORS and s.devices[0].device_kind == "cpu":
+    if change == "fused" or (change in _INSIDE_OPERATORS and s.devices[0].device_kind == "cpu"):
         return 0.0
     if change in _LIKE_THE_LEAST:
         return min(_works(s, least=True))

@@ -92,6 +92,8 @@ def build(arguments: DDPArguments, stop: StopRequest) -> TrainingState:
         model.to(device)  # before the optimizer, whose fused kernels need the weights in their final place
     else:
         variants.shard(model, arguments.fsdp, device, arguments.mixed_precision)
+    if arguments.compile:
+        compile_model(model, arguments)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=arguments.learning_rate, fused=device.type == "cuda")
     warmup = max(1, arguments.lr_warmup_steps)
@@ -123,6 +125,16 @@ def make_accelerator(arguments: DDPArguments) -> Accelerator:
         # The only buffers are the rotary tables. They never change, so DDP need not send them before every forward.
         kwargs_handlers=[DistributedDataParallelKwargs(broadcast_buffers=False, **bucket_size(arguments))],
     )
+
+
+def compile_model(model: Any, arguments: DDPArguments) -> None:
+    """Compile it in place, inside of what DDP or FSDP puts around it: state and names stay as they are."""
+    from exercises.utils import compilation  # torch._dynamo takes a second
+
+    # What divides the graph can neither recompute nor keep buckets that are smaller than DDP's first one, of 1 MiB.
+    divides = not arguments.activation_checkpointing and bucket_size(arguments).get("bucket_cap_mb", 1) >= 1
+    compilation.prepare(arguments, divides=divides)
+    model.compile()
 
 
 def bucket_size(arguments: DDPArguments) -> dict[str, float]:

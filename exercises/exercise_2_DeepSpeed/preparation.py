@@ -85,6 +85,11 @@ def build(arguments: DeepSpeedArguments, stop: StopRequest) -> ZeroState:
     warmup = max(1, arguments.lr_warmup_steps)
     scheduler = LambdaLR(optimizer, lambda done: min(1.0, (done + 1) / warmup))
     engine, _, prepared = accelerator.prepare(model, optimizer, loader)
+    if arguments.compile:
+        from exercises.utils import compilation  # torch._dynamo takes a second
+
+        compilation.prepare(arguments)
+        engine.compile()
     batches = on_device(arguments, prepared, accelerator.device)
     require_every_process(engine.dp_world_size)
 

@@ -108,12 +108,13 @@ def _byte_characters() -> list[str]:
 
 @dataclass(frozen=True)
 class LoaderArguments(TrainingArguments):
-    """The options of a training whose batches come from here. None: `dataloader_workers` as many as suit the cores,
-    `pin_memory` on GPUs, `non_blocking` as fits the loader."""
+    """The options of a training that accelerate spreads, with batches from here. None: `dataloader_workers` as many as
+    suit the cores, `pin_memory` on GPUs, `non_blocking` as fits the loader."""
 
     dataloader_workers: int | None
     pin_memory: bool | None
     non_blocking: bool | None
+    compile: bool
 
 
 def declare_loading(parser: Any) -> None:
@@ -122,6 +123,7 @@ def declare_loading(parser: Any) -> None:
     either = BooleanOptionalAction
     parser.add_argument("--pin-memory", action=either, help="collate into pinned memory; default: on GPUs")
     parser.add_argument("--non-blocking", action=either, help="do not wait for a batch's copy to the GPU")
+    parser.add_argument("--compile", action="store_true", help="compile the model with torch.compile")
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -19,6 +20,10 @@ from exercises.utils.arguments import TrainingArguments
 from harness.common.errors import WorkError
 from harness.observe.metrics import rank_of_process
 from harness.observe.ranges import annotate
+
+# Kept to the end of the process: else gloo's thread may free the tensors of the last message, for which it needs the
+# interpreter's lock, while the process group ends, which holds that lock and waits for the thread.
+_SENT: list[Any] = []
 
 
 def require_every_process(seen: int) -> None:
@@ -61,7 +66,8 @@ class SynchronisationCheck:
         now = checksum(self._parameters)
         values = [torch.zeros_like(now) for _ in range(dist.get_world_size() if dist.is_initialized() else 0)]
         if values:
-            dist.all_gather(values, now)
+            _SENT.append(dist.all_gather(values, now, async_op=True))
+            _SENT[-1].wait()
         if any(not torch.equal(other, values[0]) for other in values):
             listed = ", ".join(f"rank {rank}: {other.item()}" for rank, other in enumerate(values))
             raise WorkError(f"parameters differ between ranks: the processes do not synchronise ({listed})")

@@ -4,7 +4,7 @@ end it."""
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +23,8 @@ from harness.observe.metrics import MetricsWriter
 if TYPE_CHECKING:  # exercise 3 needs no accelerate
     from accelerate import Accelerator  # type: ignore[import-untyped]
     from typing_extensions import Self
+
+    from exercises.utils.loaders import LoaderArguments
 
 
 @dataclass(frozen=True)
@@ -46,13 +48,20 @@ class LoopState(ABC, Generic[Arguments]):
     def end(self) -> None:
         """Leave the process group."""
 
+    def notes(self) -> Iterator[str]:
+        """What the run says of itself when it is over: sentences without full stops."""
+        yield from ()
+
     def save_if_due(self, step: int) -> None:
         """Write a checkpoint after `step`, if `--checkpoint-every` says so."""
         save_if_due(self.arguments, step, self.save)
 
 
+Loaded = TypeVar("Loaded", bound="LoaderArguments")
+
+
 @dataclass(frozen=True)
-class LoaderState(LoopState[Arguments]):
+class LoaderState(LoopState[Loaded]):
     """What a loop over the batches of a data loader needs; accelerate spread model, optimizer and data."""
 
     accelerator: Accelerator
@@ -63,6 +72,12 @@ class LoaderState(LoopState[Arguments]):
 
     def with_faults(self) -> AbstractContextManager[Self]:
         return injected(self, self.model, self.optimizer)
+
+    def notes(self) -> Iterator[str]:
+        if self.arguments.compile:
+            from exercises.utils import compilation  # torch._dynamo takes a second
+
+            yield from compilation.sentences(self.arguments)
 
     def end(self) -> None:
         self.accelerator.end_training()
@@ -82,6 +97,10 @@ def run_loop(
     capture = open_capture(training.arguments, training.description.rank)
     with writer, capture, training.with_faults() as training:
         train(training, writer, capture)
+        if notes := list(training.notes()):
+            writer.compiled(notes)
+            if training.description.rank == 0:
+                print(*(f"{note}." for note in notes), sep="\n", flush=True)
         if stop.requested:
             writer.stopped("SIGTERM")
         else:

@@ -4,13 +4,15 @@ quality of a recording. Computes no numbers.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from harness.analysis.job.partial_merge import DETAILS
 from harness.analysis.process.host_calls import HostCause
-from harness.analysis.summary import CodeLocation, Device, Steps, Summary
+from harness.analysis.summary import CodeLocation, Device, KernelTime, Steps, Summary
 from harness.common.display.format import duration
 
+COMPILED = re.compile("triton_|cpp_fused_|^CompiledFunction")
 MUCH_BETWEEN = 0.05  # of the mean step
 NO_GPUS = ("MTIA", "HPU")  # how the names of devices begin that are no GPUs
 
@@ -69,6 +71,11 @@ def is_cpu(device: Device) -> bool:
 def accelerator(devices: Sequence[Device]) -> str | None:
     """What the devices are, where they are neither CPUs nor GPUs."""
     return next((kind for kind in NO_GPUS for device in devices if (device.name or "").startswith(kind)), None)
+
+
+def is_compiled(kernels: Sequence[KernelTime]) -> bool:
+    """Whether torch.compile made some of these kernels, or of these operators of a CPU."""
+    return any(COMPILED.search(kernel.name) for kernel in kernels)
 
 
 def are_cpus(devices: Sequence[Device]) -> bool:

@@ -68,6 +68,11 @@ def mean_step_ns(facts: Facts) -> float | None:
     return sum(facts.step_ns) / len(facts.step_ns) if facts.step_ns else None
 
 
+def kernels_per_step(facts: Facts) -> float | None:
+    steps = sum(len(each.durations_ns) for each in facts.summary.steps.per_rank)
+    return sum(device.kernels for device in facts.summary.devices) / steps if steps else None
+
+
 def tokens(facts: Facts) -> float | None:
     return tokens_per_step(facts.summary)
 

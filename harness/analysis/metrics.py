@@ -113,6 +113,7 @@ KEPT: tuple[Metric, ...] = (
         )
         for part in _PARTS
     ),
+    Metric("kernels_per_step", values.kernels_per_step, "Σ `devices.kernels` / steps: those of a rank in a step."),
     Metric(
         "compute_share",
         values.share_of_window("compute_ns"),

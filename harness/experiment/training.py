@@ -313,3 +313,14 @@ class FineTuning(Training):
         gpus_only=True,
         rare=True,
     ).option(None, "copy batches to the GPU without waiting (default); off: wait for each copy")
+    compile: bool = switch("--compile", tag="compile", tag_if_on=True, train="--compile", rare=True).option(
+        False, "compile the model with torch.compile in the first steps, which fuses its operators"
+    )
+
+    def broken_rules(self) -> Iterator[BrokenRule]:
+        yield from super().broken_rules()
+        if self.compile and self.memory_snapshot:
+            yield BrokenRule(
+                {"compile", "memory_snapshot"},
+                "--memory-snapshot looks at each operator, and PyTorch compiles nothing meanwhile: drop one",
+            )

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from harness.analysis.labels import are_cpus, is_compiled
 from harness.analysis.process.copies import HOST_COPIES, TO_DEVICE
 from harness.analysis.summary import HostActivity, Summary, TimeLost
 from harness.explain.messages import if_transfer
@@ -57,8 +58,8 @@ def _communication(s: Summary, time_lost: TimeLost) -> str:
 
 def _small_operators(s: Summary, _: TimeLost) -> str:
     """A compiled program has fused operators; what is left are CUDA graphs."""
-    compiled = any("triton_" in kernel.name for kernel in s.kernels)
-    return "larger batches, or CUDA graphs (torch.compile's mode='reduce-overhead')" if compiled else ""
+    graphs = "" if are_cpus(s.devices) else ", or CUDA graphs (torch.compile's mode='reduce-overhead')"
+    return f"larger batches{graphs}" if is_compiled(s.kernels) else ""
 
 
 def _precision(s: Summary, _: TimeLost) -> str:

@@ -194,7 +194,7 @@ def _step_of(s: Summary, command: str) -> str:
     """The step that the what-if with this command predicts; empty without one."""
     if s.replay is None:
         return ""
-    same = (w for w in s.replay.what_ifs if command_of_what_if(s, w) == command)
+    same = (w for w in s.replay.what_ifs if not w.bound and command_of_what_if(s, w) == command)
     return next((_predicted(s.replay.step_ns, w) for w in same), "")
 
 

@@ -30,6 +30,7 @@ from harness.theory.memory import state_bytes
 _UNKNOWN = Experiment(exercise=-1)
 _ROOM = 0.9  # of a device's memory that may be filled
 MOST_SHOWN = 0.2  # of a loss, from which a line after the first one is shown with its source
+COMPILED: Fields = {"compile": True}
 FieldsOf = Callable[[Summary], Fields | None]
 
 
@@ -305,6 +306,7 @@ FIELDS: dict[str, FieldsOf] = {
     "micro-batches-x2": more_micro_batches,
     "one-bucket": _without(Cause.SMALL_BUCKETS),
     "products-x2": _bf16,
+    "fused": lambda s: COMPILED,
     **dict.fromkeys(("no-tiny-kernels", "no-communication"), lambda s: None),
 }
 

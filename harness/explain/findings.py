@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.analysis import device_time
-from harness.analysis.labels import are_cpus, work_word
+from harness.analysis.labels import are_cpus, is_compiled, work_word
 from harness.analysis.process.phases import Phase
 from harness.analysis.process.steps import by_periodicity
 from harness.analysis.summary import KindTime, Summary, TimeLost, WhatIf
 from harness.common.display.format import Scale, about, duration, middle, ordinal, percent
-from harness.explain.commands import lines_sentence
+from harness.explain.commands import COMPILED, changed_command, lines_sentence
 from harness.explain.location import short_location
 from harness.explain.messages import excess
 from harness.explain.reasons import Reason, reason
@@ -274,12 +274,12 @@ def _fusible(s: Summary) -> list[str]:
     """How much a compiler could fuse; by how much that is faster, no recording shows."""
     total = sum(kind.duration_ns for kind in computing_kinds(s)) or 1
     share = sum(kind.duration_ns for kind in s.kinds if kind.kind in _FUSIBLE) / total
-    is_compiled = any("triton_" in kernel.name for kernel in s.kernels)
-    if are_cpus(s.devices) or share < _MANY_FUSIBLE or is_compiled or not shows_pytorch(s):
+    if are_cpus(s.devices) or share < _MANY_FUSIBLE or is_compiled(s.kernels) or not shows_pytorch(s):
         return []
+    command = changed_command(s, COMPILED)
     return [
         f"Elementwise kernels and normalisations are {percent(share)} of it: torch.compile fuses such kernels. What it "
-        "gains cannot be known from this: a run with it shows it."
+        f"gains cannot be known from this: a run with it shows it{f': `{command}`' if command else ''}."
     ]
 
 

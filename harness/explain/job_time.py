@@ -26,6 +26,7 @@ DOING = {
     parts.MODEL: "making the model and loading its weights",
     parts.DATA: "reading data before the first step",
     parts.OTHER: "other code before the first step",
+    parts.COMPILATION: "compiling (torch.compile)",
     parts.FIRST_STEP: "more in the first step than in others",
     parts.EVALUATION: "evaluating",
     parts.CHECKPOINTS: "writing checkpoints",
@@ -41,6 +42,11 @@ _CURES = {
     parts.MODEL: "load weights by memory mapping from a near disk, and make the model on its device",
     parts.DATA: "prepare the data once and keep it, and let workers read it",
     parts.OTHER: "do this once, before the job, and keep its result",
+    parts.COMPILATION: "keep compiled kernels from one job to the next (TORCHINDUCTOR_CACHE_DIR, TRITON_CACHE_DIR)",
+    parts.FIRST_STEP: (
+        "see what only the first step does, such as building operators (TORCH_EXTENSIONS_DIR), and keep its result "
+        "from one job to the next"
+    ),
     parts.EVALUATION: "evaluate less often, or on fewer batches",
     parts.CHECKPOINTS: "write checkpoints less often, or in the background (torch.distributed.checkpoint.async_save)",
     parts.TRACES: "record fewer steps, or use --profiler none where no trace is needed",
@@ -49,11 +55,6 @@ _CURES = {
     parts.CONVERSION: "convert the reports after the job",
 }
 _NO_CHOICE = (parts.PROLOG, parts.START)  # nothing that a user writes shortens them
-_BUILT = (
-    "see what only the first step does, such as building operators (TORCH_EXTENSIONS_DIR), and keep its result from "
-    "one job to the next"
-)
-_COMPILED = "keep compiled kernels from one job to the next (TORCHINDUCTOR_CACHE_DIR, TRITON_CACHE_DIR)"
 
 
 def time_words(ns: float) -> str:
@@ -115,8 +116,8 @@ def sentence(job_time: JobTime, most: int = _MOST) -> str:
 def part_words(part: JobTimePart) -> str:
     """A part with its time, what it is, its rank and its line."""
     doing = DOING.get(part.part, part.part)
-    if part.what and part.part in (parts.IMPORTS, parts.FIRST_STEP):
-        doing += f" ({part.what}{' first of all' * (part.part == parts.IMPORTS)})"
+    if part.what:
+        doing += f" ({part.what} first of all)"
     who = [] if part.rank is None else [f"rank {part.rank}{' came last' * (part.part == parts.MEETING)}"]
     who += [] if part.where is None else [short_place(part.where)]
     about = f" [{', '.join(who)}]" if who else ""
@@ -125,8 +126,6 @@ def part_words(part: JobTimePart) -> str:
 
 def cure(part: JobTimePart) -> str:
     """What shortens a part; empty: nothing that a user can do."""
-    if part.part == parts.FIRST_STEP:
-        return _COMPILED if part.what else _BUILT
     if part.part == parts.MEETING:
         return "" if part.rank is None else f"look at what rank {part.rank} does before it meets the others"
     return _CURES.get(part.part, "")

@@ -17,7 +17,9 @@ from harness.common.paths import COMMAND
 from harness.experiment.base import IDLE_FOR_DATA, Suggestion
 from harness.explain.advice import advice
 from harness.explain.commands import (
+    COMPILED,
     asked_of,
+    changed_experiment,
     is_ours,
     larger_micro_batch,
     measured,
@@ -102,6 +104,9 @@ def _records_the_host(s: Summary) -> str | None:
 
 def _launch_bound(s: Summary, time_lost: TimeLost) -> Reason:
     own = _plain(s, time_lost)
+    if time_lost.phase != Phase.OPTIMIZER.label and changed_experiment(s, COMPILED) is not None:
+        compiled = Suggestion("compile the model, which fuses operators (torch.compile)", COMPILED)
+        own = own._replace(changes=(*own.changes, compiled))
     if time_lost.phase == Phase.OPTIMIZER.label and not are_cpus(s.devices):
         fewer = Suggestion("an optimizer of few kernels: fused=True, or foreach=True (torch.optim)")
         own = own._replace(changes=(fewer, *own.changes))

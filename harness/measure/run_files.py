@@ -132,7 +132,7 @@ def _training(start: dict[str, Any], events: Sequence[dict[str, Any]]) -> RankTr
         status=end.get("status"),
         reason=end.get("reason"),
         steps_ended_by=observed.get("steps_ended_by"),
-        notes=observed.get("notes") or [],
+        notes=[note for e in events if e.get("event") in ("observed", "compiled") for note in e.get("notes") or []],
         steps_total=len(steps),
         steps_counted=len(counted),
         phase_counted=phase,

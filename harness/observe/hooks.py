@@ -21,6 +21,7 @@ import torch.utils.data.dataloader as loading
 
 from harness.common.run_folder.job_parts import MODEL
 from harness.observe import heartbeat, job_time
+from harness.observe.compilations import Compilations
 from harness.observe.heartbeat import PROGRESS
 from harness.observe.lines import innermost
 from harness.observe.module_ranges import ModuleRanges, is_compiling, size_of
@@ -56,6 +57,7 @@ def place(
     watch_own_profiler(observer.watch)
     watch_script_ranges()
     os.register_at_fork(after_in_child=observer.in_child)
+    after_import("torch._dynamo.callback", Compilations)
     after_import("deepspeed.runtime.engine", observer.watch_deepspeed)
     after_import("megatron.core.optimizer.optimizer", observer.watch_megatron_optimizers)
     after_import("megatron.core.pipeline_parallel.schedules", observer.watch_megatron_schedules)

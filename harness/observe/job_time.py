@@ -37,7 +37,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, TextIO
 
-from harness.common.run_folder.job_parts import DATA, EVALUATION, FIRST_STEP, STEPS
+from harness.common.run_folder.job_parts import COMPILATION, DATA, EVALUATION, FIRST_STEP, STEPS
 from harness.common.run_folder.run_files import JOB_TIME
 from harness.observe.lines import LineSampler, Look, SourceLine, is_users
 
@@ -97,7 +97,9 @@ class JobTimeRecorder:
         if look.unix_ns - self._summed_ns >= SUMS_NS:
             self._summed_ns = look.unix_ns
             self._tell_sums()
-        if phase is None or phase == EVALUATION:
+        if COMPILATION in (phase, look.part):
+            state: tuple[Any, ...] = (COMPILATION, (), look.places)
+        elif phase is None or phase == EVALUATION:
             state = (EVALUATION if phase else look.part, look.what if not phase else (), look.places)
         elif step:
             self._is_in_loop(look.places)

@@ -44,7 +44,7 @@ MOST_WITH_CALLERS = 4096  # places; a program with more of them calls itself in 
 MOST_PACKAGES = 8  # that import each other, the innermost
 LATE = 3  # periods between two looks, from which the sampler was kept from looking by what it then sees
 UNKNOWN = FunctionMark(False)
-_OTHERS = ("site-packages", "dist-packages")
+_OTHERS = ("site-packages", "dist-packages", "torchinductor_")  # the last: code that torch.compile writes
 # Python 3.11 may make a frame object while another thread runs and leaves that frame, if its making starts a garbage
 # collection: the object then points into memory that is used for something else. So no garbage is collected during a
 # look, as in Python's own `sys._current_frames`.

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from harness.common.run_folder.job_parts import (
     CHECKPOINTS,
+    COMPILATION,
     DATA,
     EVALUATION,
     FIRST_STEP,
@@ -40,9 +41,9 @@ _FUNCTIONS: tuple[tuple[str, bool, str, str], ...] = (  # part, strong, file, fu
     (DATA, True, r"torch/utils/data/dataloader\.py$", r"__init__|__iter__|__next__|_get_iterator"),
     (DATA, True, r"-packages/(datasets|webdataset|torchvision/datasets|streaming)/", r"[a-z_]\w*"),
     (DATA, True, r"transformers/\w*tokenization\w*\.py$|/tokenization_\w+\.py$", r"[a-z_]\w*"),
-    (FIRST_STEP, True, r"torch/_dynamo/convert_frame\.py$", r"\w*compile\w*|__call__"),
-    (FIRST_STEP, True, r"torch/_inductor/compile_fx\.py$", r"\w*compile\w*"),
-    (FIRST_STEP, True, r"triton/compiler/compiler\.py$", r"compile"),
+    (COMPILATION, True, r"torch/_dynamo/convert_frame\.py$", r"\w*compile\w*|__call__"),
+    (COMPILATION, True, r"torch/_inductor/compile_fx\.py$", r"\w*compile\w*"),
+    (COMPILATION, True, r"triton/compiler/compiler\.py$", r"compile"),
     (FIRST_STEP, True, r"torch/utils/cpp_extension\.py$", r"load\w*|_jit_compile|_write_ninja\w+"),
     (MODEL, True, r"torch/nn/modules/module\.py$", r"load_state_dict|to|cuda|half|bfloat16|float|double|_apply"),
     (MODEL, True, r"torch/nn/init\.py$", r"\w+"),

@@ -263,6 +263,10 @@ class MetricsWriter:
         """How the observer found the steps, and what it could not do."""
         self._write("observed", asdict(ObservedLine(self._rank, steps_ended_by, list(notes))))
 
+    def compiled(self, notes: Sequence[str]) -> None:
+        """What torch.compile did, in sentences."""
+        self._write("compiled", {"rank": self._rank, "notes": list(notes)})
+
     def __enter__(self) -> MetricsWriter:
         return self
 

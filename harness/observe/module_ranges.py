@@ -72,12 +72,12 @@ class ModuleRanges:
         self._here = _Thread()
         self._off = False
         kind: Any = torch.nn.Module
-        self._call: Callable[..., Any] = kind.__call__
+        call = self._call = kind.__call__
 
-        @functools.wraps(self._call)
+        @functools.wraps(call)
         def called(module: Any, *arguments: Any, **named: Any) -> Any:
             if self._off or is_compiling() or not records(self._for_nsys):
-                return self._call(module, *arguments, **named)
+                return call(module, *arguments, **named)  # torch.compile reads no function of an instance
             return self._marked(module, arguments, named)
 
         kind.__call__ = self._called = called

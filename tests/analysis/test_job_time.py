@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness.analysis.summary import CodeLocation, JobTime
-from harness.common.run_folder.job_parts import IMPORTS, MEETING, MODEL, PARTS
+from harness.common.run_folder.job_parts import COMPILATION, IMPORTS, MEETING, MODEL, PARTS
 from harness.common.run_folder.run_files import JOB_TIME
 from harness.explain.job_time import sentence
 from harness.measure.job_time.records import rank_record
@@ -92,6 +92,9 @@ LONG_FIRST = replace(
     record(0, [(2, MODEL, 3)], []),
     steps=[TimedStep(10 * S, 7 * S, 3 * S), *(TimedStep(at * S, S, 0) for at in (17, 18, 19))],
 )
+COMPILED = record(
+    0, [(2, MODEL, 3), (10.5, COMPILATION, 5), (13.5, "steps", 0), (15.25, COMPILATION, 5), (16.25, "steps", 0)], []
+)
 CHECKPOINTS = record(
     0, [(2, MODEL, 3), (10, "steps", 0), (12, "checkpoints", 5), (13.5, "steps", 0)], [10, 11, 12, 14], step=1.5
 )
@@ -107,6 +110,9 @@ CHECKPOINTS = record(
         # what the first step takes longer is a part, and its first batch another
         ([LONG_FIRST], {"data": 3, "first step": 3, "steps": 4}),
         ([CHECKPOINTS], {"checkpoints": 1.5}),  # checkpoints in the steps are no steps
+        # nor is torch.compile, in the first step and in a later one
+        ([replace(COMPILED, steps=[TimedStep(at * S, ns * S, 0) for at, ns in ((10, 4), (14, 1), (15, 2), (17, 1))])],
+         {"compilation": 4, "steps": 4}),
     ],
 )  # fmt: skip
 def test_each_part_has_its_time(ranks: list[RankRecord], parts: dict[str, float]) -> None:

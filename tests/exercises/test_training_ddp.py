@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.common.run_folder.job_parts import FROM_OBSERVER
+from harness.common.run_folder.job_parts import COMPILATION, FROM_OBSERVER
 from harness.common.run_folder.run_files import JOB_TIME
 from harness.measure.job_time.records import rank_record
 from harness.measure.request import ReportRequest, measure_request
@@ -99,6 +99,20 @@ def test_the_students_version_with_the_pages_solution_trains_and_is_recorded_as_
         assert summary.steps.counted + summary.steps.excluded_warmup == 16
         assert ([own.steps_counted for own in summary.training], summary.world_size) == ([8, 8], 2)
     assert [step["step"] for step in run.steps(1) if step["phase"] == "active"] == list(range(4, 12))
+
+
+def test_a_compiled_model_trains_alike_and_compiles_outside_of_the_steps(tmp_path: Path, default: Run) -> None:
+    run = completed(trained(tmp_path, *RECORDED, "--compile"))
+    assert run.mean_losses() == pytest.approx(default.mean_losses(), abs=1e-4)
+    names = [{event["name"] for event in events(each.folder, 0)} for each in (run, default)]
+    assert [any("cpp_fused_" in name for name in found) for found in names] == [True, False]
+    told = next(line for line in run.lines(1) if line["event"] == "compiled")["notes"]
+    assert told[-1] == "no graph break: torch.compile compiled the whole forward pass" and f"{told[-1]}." in run.log
+    record = rank_record(run.folder, JOB_TIME.path(run.folder, 0))
+    compiled = [each for each in record.changes if each.part == COMPILATION]
+    assert 2 * sum(each.ns for each in compiled) > record.steps[0].duration_ns
+    before = record.steps[4]  # the first profiled one
+    assert all(each.end_ns <= before.begin_ns for each in compiled)
 
 
 def test_a_data_set_smaller_than_a_batch_is_refused_in_one_sentence(tmp_path: Path) -> None:

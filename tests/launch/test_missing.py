@@ -55,6 +55,18 @@ def test_what_is_missing_is_named(
     assert sentence in complaint(at(machine, tmp_path, asked, **fields))
 
 
+def test_without_a_cpp_compiler_no_run_on_this_machines_cpus_begins_to_compile(
+    tmp_path: Path, harness: Harness
+) -> None:
+    words = ("-e", "1", "-g", "1", "--site", "local", "--random-weights")
+    done = harness(*words, "--compile", CXX="no-such-compiler")
+    assert (done.returncode, (tmp_path / "runs").exists()) == (2, False)
+    assert "slurm.sh: --compile: on CPUs torch.compile writes C++ and needs a compiler, and there is no" in done.stderr
+    assert "compile" not in harness(*words, "--dry-run", CXX="no-such-compiler").stderr
+    elsewhere = harness("-e", "1", "--site", "leonardo", "--compile", "--dry-run", CXX="no-such-compiler")
+    assert "no-such-compiler" not in elsewhere.stderr
+
+
 def test_a_file_where_a_folder_is_needed_is_called_that(machine: Machine, tmp_path: Path) -> None:
     (tmp_path / "Llama-3.2-1B").touch()
     said = complaint(at(machine, tmp_path, DDP(), models_dir=str(tmp_path)))

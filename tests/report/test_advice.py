@@ -6,10 +6,21 @@ from typing import Any
 
 import pytest
 
-from harness.analysis.summary import Collective, Copy, HostActivity, KernelTime, Summary, TimeLost, TraceSource
-from harness.explain.findings import reason_of
+from harness.analysis.summary import (
+    Collective,
+    Copy,
+    HostActivity,
+    KernelTime,
+    KindTime,
+    Summary,
+    TimeLost,
+    TraceSource,
+    WhatIf,
+)
+from harness.explain.commands import COMPILED, command_of_what_if
+from harness.explain.findings import reason_of, work_sentences
 from harness.replay.attribute.diagnosis import by_share
-from tests.report.given_summary import FP32, MS, of_devices, summary
+from tests.report.given_summary import FP32, MS, of_devices, run, summary
 
 
 def copies(memory: str | None) -> Any:
@@ -54,6 +65,12 @@ ADVICE = {  # a cause, a recording, and whether words are in the advice
         "fused operators (torch.compile)",
         True,
     ),
+    "Inductor's kernels on a CPU": (
+        "tiny-kernels",
+        of_devices(summary(kernels=kernels("graph_0_cpp_fused_add_1")), device_kind="cpu"),
+        "torch.compile",
+        False,
+    ),
     "Inductor's kernels": ("tiny-kernels", summary(kernels=kernels("triton_poi_0")), "fused operators", False),
     "an A100": ("fp32", of_devices(summary(kinds=[FP32]), name="NVIDIA A100-SXM4-40GB"), "(bf16)", True),
     "a T4": ("fp32", of_devices(summary(kinds=[FP32]), name="Tesla T4"), "fp16, with loss scaling", True),
@@ -83,3 +100,25 @@ def test_products_in_32_bits_are_no_loss_where_no_16_bits_are_faster() -> None:
     given = summary(kinds=[FP32], findings=[])
     assert [own.cause for own in by_share(of_devices(given, name="Tesla T4"))] == ["fp32"]
     assert by_share(of_devices(given, name="NVIDIA GeForce GTX 1080 Ti")) == []
+
+
+ELEMENTWISE = KindTime(kind="elementwise", precision=None, count=9, duration_ns=50 * MS, share=0.5)
+
+
+@pytest.mark.parametrize(
+    ("exercise", "asked", "has_command"), [(1, {}, True), (2, {}, True), (1, {"compile": True}, False), (3, {}, False)]
+)
+def test_a_run_that_can_compile_is_told_the_command_by_advice_and_what_if(
+    exercise: int, asked: dict[str, Any], has_command: bool
+) -> None:
+    given = summary(kinds=[ELEMENTWISE], **run(exercise, **asked)).model_copy(
+        update={"sources": [TraceSource(path="a.json", tool="kineto", rank=0)]}
+    )
+    lost = TimeLost(cause="tiny-kernels", ranks=[0], lost_ns=MS, share=0.1, basis="replay", evidence="")
+    changes = reason_of(given, lost).changes
+    told = [change for change in changes if change.fields == COMPILED]
+    assert len(told) == has_command
+    command = f"bash slurm.sh -e {exercise} -- --compile"
+    bound = WhatIf(name="fused", meaning="", step_ns=1, gain=0.5, bound=True)
+    assert command_of_what_if(given, bound) == (command if has_command else None)
+    assert (f"a run with it shows it: `{command}`." in " ".join(work_sentences(given))) == has_command

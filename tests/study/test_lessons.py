@@ -43,7 +43,16 @@ from tests.study.kit import Say, asked_at, completed, page_of
 
 # The metrics that every run can have; a lesson that asks for anything else can never be answered.
 NAMES = {
-    *("peak_memory_bytes", "step_ns", "data_loading_share", "overlap_fraction", "tokens_per_s", "tokens_per_step"),
+    *(
+        "peak_memory_bytes",
+        "kernels_per_step",
+        "last_loss",
+        "step_ns",
+        "data_loading_share",
+        "overlap_fraction",
+        "tokens_per_s",
+        "tokens_per_step",
+    ),
     *("gemm_bf16_share", "gemm_tf32_share", "failed_rank", "failed_by_error", "failed_others_count"),
     *("stuck_rank", "stuck_ranks_count", "stuck_waiting_count", "stuck_in_collective"),
     *("tokens_per_s_per_rank", "bytes_across_nodes", "parameter_bytes", "message_bytes", "pageable_copy_bytes"),

@@ -30,6 +30,7 @@ OUTCOMES: dict[str, list[RelationOutcome]] = {
     **{name: [YES, YES] for name in ("1a", "1c", "1d", "1f", "1g", "1i", "3a", "3b", "3c", "3d", "4a", "4b")},
     **{name: [YES, CANNOT] for name in ("1b", "1h", "2b")},
     **{name: [YES, YES, YES] for name in ("1o", "2a")},
+    "1p": [YES, YES, YES, CANNOT],
     "2e": [YES, YES, CANNOT],
 }
 

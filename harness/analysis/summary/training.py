@@ -127,8 +127,8 @@ class JobTimePart(SummaryPart, kw_only=True):
     """One part of the job's time. The `duration_ns` of all parts add up to the job's elapsed time."""
 
     part: str
-    """`prolog`, `job start`, `launch`, `imports`, `meeting`, `model`, `data`, `other`, `first step`, `steps`,
-    `evaluation`, `checkpoints`, `traces`, `tail`, `ending` or `conversion`."""
+    """`prolog`, `job start`, `launch`, `imports`, `meeting`, `model`, `data`, `other`, `compilation`, `first step`,
+    `steps`, `evaluation`, `checkpoints`, `traces`, `tail`, `ending` or `conversion`."""
     duration_ns: int
     """Time of the job in it: at each moment the job is where the rank is that is furthest behind."""
     share: float

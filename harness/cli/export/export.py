@@ -199,7 +199,7 @@ def _chosen(
 
 
 def _paraver_submitted(tokens: list[str], options: list[str], as_json: bool) -> int:
-    from harness.cli.launch.untrusted import find_untrusted, source_of
+    from harness.cli.launch.untrusted import not_ours, source_of
     from harness.launch.backends.registry import backend_of_run
     from harness.launch.job import python_of
     from harness.launch.poll import state_of
@@ -208,7 +208,7 @@ def _paraver_submitted(tokens: list[str], options: list[str], as_json: bool) -> 
     run = find_run(tokens[0])
     if len(tokens) != 1:
         raise RequestError(f"--submit: got {len(tokens)} names, takes one run that was submitted to Slurm")
-    if why := find_untrusted(source_of(run, run.record), []).why:
+    if why := not_ours(source_of(run, run.record)):
         raise RequestError(
             f"--submit takes the job's sbatch options from {run.record_file}: {why}: convert it here, without --submit"
         )

@@ -28,12 +28,15 @@ import string
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from harness.common.run_folder.job_parts import COMPILATION
 from harness.common.run_folder.run_files import HANG
 
 MEMORY = "HARNESS_HEARTBEATS"  # names the folder in the node's shared memory: one file per rank, gone with the job
 PERIOD_S = 2.0  # between two lines of a node
 SCHEMA = 1
-PHASES = {"-": None, "d": "data", "f": "forward", "b": "backward", "o": "optimizer", "e": "evaluation"}
+PHASES = {
+    "-": None, "d": "data", "f": "forward", "b": "backward", "o": "optimizer", "e": "evaluation", "c": COMPILATION,
+}  # fmt: skip
 LEAST_S = 10.0  # without progress, before a run may be called stuck
 TIMES_USUAL = 10  # usual steps without progress, before that
 RECENT = 20  # steps that count as recent

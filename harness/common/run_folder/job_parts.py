@@ -15,6 +15,7 @@ IMPORTS = "imports"
 MEETING = "meeting"
 MODEL = "model"
 DATA = "data"
+COMPILATION = "compilation"  # torch.compile's, before the first step and in any step
 FIRST_STEP = "first step"
 STEPS = "steps"
 EVALUATION = "evaluation"
@@ -35,6 +36,7 @@ PARTS = {  # each with its colour: blue for the steps, tones for what comes befo
     MODEL: "#7d6bc4",
     DATA: "#a3578f",
     OTHER: "#c4c8cc",
+    COMPILATION: "#4f8a8b",
     FIRST_STEP: "#7f6f3a",
     STEPS: palette.COMPUTE,
     EVALUATION: "#56b4e9",
@@ -45,4 +47,6 @@ PARTS = {  # each with its colour: blue for the steps, tones for what comes befo
     ENDING: "#b5bbc2",
     CONVERSION: "#e3d26a",
 }
-FROM_OBSERVER = (IMPORTS, MEETING, MODEL, DATA, FIRST_STEP, STEPS, EVALUATION, CHECKPOINTS, TRACES, "")
+FROM_OBSERVER = (
+    IMPORTS, MEETING, MODEL, DATA, COMPILATION, FIRST_STEP, STEPS, EVALUATION, CHECKPOINTS, TRACES, ""
+)  # fmt: skip

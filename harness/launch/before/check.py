@@ -13,8 +13,9 @@ from pathlib import Path
 
 from harness.common.errors import RequestError, TrainingMissing
 from harness.common.paths import COMMAND, ENVIRONMENT, IN_CHECKOUT, installing
+from harness.common.system.cpp_compiler import why_not_compiled
 from harness.experiment.nsys_sets import load_options
-from harness.experiment.training import ProfiledTraining
+from harness.experiment.training import FineTuning, ProfiledTraining
 from harness.launch.backends.registry import backend_of
 from harness.launch.before.lookup import why_missing
 from harness.launch.container import of_registry, why_wrong_image
@@ -37,6 +38,7 @@ def missing(job: Job, environ: Mapping[str, str]) -> list[str]:
         *_weights(job, environ),
         *launch_of(job.experiment).missing(job.experiment, job.site, environ),
         *_nsys_options(job),
+        *_compiler(job, environ),
     ]
 
 
@@ -111,6 +113,12 @@ def _nsys_options(job: Job) -> Iterator[str]:
         load_options(job.nsys_options)
     except RequestError as error:
         yield f"{by}: {error}"
+
+
+def _compiler(job: Job, environ: Mapping[str, str]) -> Iterator[str]:
+    here = job.device == "cpu" and job.image is None and backend_of(job.site).RUNS_HERE
+    if here and isinstance(job.experiment, FineTuning) and job.experiment.compile:
+        yield from filter(None, [why_not_compiled(environ)])
 
 
 def check_script(job: Job, text: str) -> None:

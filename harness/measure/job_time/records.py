@@ -13,7 +13,7 @@ import msgspec
 from harness.analysis.summary import CodeLocation, JobTime, LineShare
 from harness.common.display.printable import printable_name
 from harness.common.run_folder.job_folder import BACKEND
-from harness.common.run_folder.job_parts import FIRST_STEP, FROM_OBSERVER, IMPORTS, STEPS
+from harness.common.run_folder.job_parts import COMPILATION, FIRST_STEP, FROM_OBSERVER, IMPORTS, STEPS
 from harness.common.run_folder.run_files import JOB_TIME, METRICS
 from harness.common.system.bounded_read import parse_json
 from harness.heartbeats.read import stuck_to_its_end
@@ -145,7 +145,7 @@ class _Owners:
         if line.part:
             return line.part
         found = (self._parts.get(function, "") for function in self._stacks.get(line.id, []))
-        return next((part for part in found if part and part not in (STEPS, IMPORTS, FIRST_STEP)), "")
+        return next((part for part in found if part and part not in (STEPS, IMPORTS, COMPILATION, FIRST_STEP)), "")
 
 
 def _place(line: _JobTimeLine) -> CodeLocation:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from harness.analysis.summary import CodeLocation, JobImport, JobTime, JobTimePart, LineShare
 from harness.common.run_folder.job_parts import (
     CHECKPOINTS,
+    COMPILATION,
     CONVERSION,
     DATA,
     ENDING,
@@ -40,10 +41,14 @@ from harness.common.run_folder.job_parts import (
 
 I64 = NDArray[np.int64]
 LEAST_IMPORT_NS = 500_000_000
-_BESIDE_STEPS = (EVALUATION, CHECKPOINTS, TRACES)
+_BEFORE_STEPS = (IMPORTS, MEETING, MODEL, DATA, COMPILATION, FIRST_STEP, TRACES)
+_BESIDE_STEPS = (COMPILATION, EVALUATION, CHECKPOINTS, TRACES)
 _SLURMS_CLOCK_NS = 1_000_000_000  # Slurm tells whole seconds
 _ENDED = 99  # of a rank's progress
-_ORDER = (LAUNCH, STUCK, IMPORTS, OTHER, DATA, MODEL, CHECKPOINTS, EVALUATION, TRACES, TAIL, FIRST_STEP, STEPS, MEETING)
+_ORDER = (
+    LAUNCH, STUCK, IMPORTS, OTHER, DATA, MODEL, COMPILATION, CHECKPOINTS, EVALUATION, TRACES, TAIL, FIRST_STEP, STEPS,
+    MEETING,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -135,7 +140,7 @@ def _stuck_since(line: RankTimeLine, since_ns: int) -> RankTimeLine:
 
 def _renamed(stretch: Stretch, unknown: str) -> Stretch:
     """With the part that a stretch of no known part has here. After the steps only some parts are told apart."""
-    kept = stretch.part in (_BESIDE_STEPS if unknown == TAIL else (IMPORTS, MEETING, MODEL, DATA, FIRST_STEP, TRACES))
+    kept = stretch.part in (_BESIDE_STEPS if unknown == TAIL else _BEFORE_STEPS)
     return Stretch(stretch.begin_ns, stretch.end_ns, stretch.part if kept else unknown, stretch.where, stretch.packages)
 
 
@@ -175,10 +180,7 @@ def _training(record: RankRecord, begin_ns: int, end_ns: int) -> list[Stretch]:
     places = _clipped(record.changes, begin_ns, min(begin_ns + record.steps[0].duration_ns, end_ns))
     line = _first(line, loading, DATA, _most([each for each in places if each.part == DATA]))
     others = [each for each in places if each.part not in (DATA, *_BESIDE_STEPS)]
-    compiled = [each for each in places if each.part == FIRST_STEP]
-    is_compiled = 2 * sum(each.ns for each in compiled) > longer - loading
-    what = ("compiling",) if is_compiled else ()
-    return _first(line, longer - loading, FIRST_STEP, _most(compiled if is_compiled else others), what)
+    return _first(line, longer - loading, FIRST_STEP, _most(others))
 
 
 def _own(step: TimedStep, beside: Sequence[Stretch]) -> int:
@@ -188,9 +190,7 @@ def _own(step: TimedStep, beside: Sequence[Stretch]) -> int:
     return step.duration_ns - taken
 
 
-def _first(
-    stretches: list[Stretch], ns: int, part: str, where: CodeLocation | None, what: tuple[str, ...] = ()
-) -> list[Stretch]:
+def _first(stretches: list[Stretch], ns: int, part: str, where: CodeLocation | None) -> list[Stretch]:
     """The line with the first nanoseconds of its steps in another part."""
     found: list[Stretch] = []
     for each in stretches:
@@ -199,7 +199,7 @@ def _first(
             continue
         taken = min(ns, each.ns)
         ns -= taken
-        found.append(Stretch(each.begin_ns, each.begin_ns + taken, part, where, what))
+        found.append(Stretch(each.begin_ns, each.begin_ns + taken, part, where))
         if taken < each.ns:
             found.append(Stretch(each.begin_ns + taken, each.end_ns, STEPS))
     return found
@@ -358,11 +358,7 @@ def _part(part: str, ns: int, whole: _Whole) -> JobTimePart:
         rank_ns, shown = own[rank].get(OTHER, 0), OTHER
     line = next(each for each in lines if each.rank == rank)
     stretches = [each for each in line.stretches if each.part == shown]
-    what = None
-    if part == IMPORTS:
-        what = next((each.package for each in imports_of([line])), None)
-    elif stretches and stretches[0].packages:
-        what = stretches[0].packages[0]
+    what = next((each.package for each in imports_of([line])), None) if part == IMPORTS else None
     return JobTimePart(
         part=part, duration_ns=ns, share=share, rank=rank, rank_ns=rank_ns, what=what, where=_most(stretches)
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from harness.analysis.labels import is_compiled
 from harness.analysis.process.host_calls import HostCause as IdleTime
 from harness.analysis.process.phases import Phase
 from harness.replay.attribute.causes import CAUSES, Rule
@@ -68,6 +69,16 @@ def _no_gaps(context: ReplayContext) -> EditedLengths | None:
     )
 
 
+def _fused(context: ReplayContext) -> EditedLengths | None:
+    """Without all that a compiler may fuse into products, and with no time between what is left."""
+    if is_compiled(context.summary.kernels):
+        return None
+    fusible = (TimeCategory.HOST_WORK, TimeCategory.HOST_GAP, TimeCategory.HOST_STALL)
+    if not context.on_cpu:
+        return without(context, slots((*fusible, TimeCategory.DEVICE_WORK, TimeCategory.DEVICE_LAYOUT)))
+    return without(context, [s for phase in (Phase.FORWARD, Phase.BACKWARD) for s in slots(fusible, phase)])
+
+
 WHAT_IFS: tuple[WhatIfKind, ...] = (
     WhatIfKind("no-data-stall", "data loaded ahead, by workers", changes.loaded_ahead),
     *(
@@ -100,6 +111,14 @@ WHAT_IFS: tuple[WhatIfKind, ...] = (
         operators=True,
     ),
     WhatIfKind("no-tiny-kernels", "no time between operators (as with CUDA graphs)", _no_gaps, bound=True),
+    WhatIfKind(
+        "fused",
+        "operators that are no products take no time (as at best with torch.compile)",
+        _fused,
+        bound=True,
+        same_work=False,
+        operators=True,
+    ),
     WhatIfKind("gas-x2", "half of the reductions (accumulation × 2)", changes.accumulated(2)),
     WhatIfKind("gas-x4", "a quarter of the reductions (accumulation × 4)", changes.accumulated(4)),
     WhatIfKind("micro-batch-x2", f"twice the micro-batch{OF_ONE_STEP}", changes.larger, same_work=False),
