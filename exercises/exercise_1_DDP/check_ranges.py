@@ -26,9 +26,9 @@ from typing import Any, NamedTuple
 SLURM_SH = Path(__file__).resolve().parents[2] / "slurm.sh"  # in a checkout; else the wheel's command is on PATH
 HARNESS = ["bash", str(SLURM_SH)] if SLURM_SH.is_file() else ["training-traces"]
 COMMAND = "bash slurm.sh" if Path("slurm.sh").is_file() else shlex.join(HARNESS)  # as it can be typed here
-TRACES = ("*.json.gz", "*.pt.trace.json", "*.sqlite")
 DAMAGE = re.compile("damaged|in the middle")  # in what the harness notes about a trace
 NOTHING = "the traces hold no events and no ranges"  # the harness has nothing to write
+NO_TRACE = "there is no trace"
 NO_START = "torch.cuda.cudart().cudaProfilerStart() starts the recording (GAP 1)"
 
 
@@ -63,10 +63,6 @@ class Unreadable(Exception):
     """A file is no trace, or only a part of one; the message says why, as a clause."""
 
 
-class NoTrace(Exception):
-    """The given run, folder or file has no trace; the message says why, as a sentence."""
-
-
 @dataclass(frozen=True)
 class Range:
     """A named interval on one thread, in microseconds."""
@@ -86,17 +82,26 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def check_argument(argument: str) -> int:
-    path = Path(argument)
+    """Print every finding of a run or trace. Returns 0 if all is right, 1 if not, 2 if there is no trace to read."""
+    wrong = wrong_calls(_folder(argument))
+    print(*(f"calls: WRONG   {sentence}\n" for sentence in wrong), sep="", end="")
     try:
-        if path.is_file():
-            return check_trace(path)
-        run: dict[str, Any] = {"path": argument} if path.is_dir() else _status(argument)
-        wrong = wrong_calls(Path(run["path"]))
-        print(*(f"calls: WRONG   {sentence}\n" for sentence in wrong), sep="", end="")
-        return max(int(bool(wrong)), *(check_trace(trace) for trace in find_traces(argument, run)))
-    except NoTrace as why:
-        print(why)
+        findings = check(read_ranges(argument))
+    except Unreadable as why:
+        print(f"{argument}: {why}")
         return 2
+    for right, sentence in findings:
+        print(f"{argument}: {'ok     ' if right else 'MISSING'} {sentence}")
+    return 1 if wrong or not all(right for right, _ in findings) else 0
+
+
+def _folder(argument: str) -> Path:
+    """The folder of a run, by every name that the harness knows, such as `last`; else the path itself."""
+    if not Path(argument).exists():
+        argv = [*HARNESS, "status", argument, "--json"]
+        with suppress(ValueError):  # it knows no such run
+            return Path(json.loads(subprocess.run(argv, capture_output=True, text=True, check=False).stdout)["path"])
+    return Path(argument)
 
 
 def wrong_calls(folder: Path) -> list[str]:
@@ -108,52 +113,6 @@ def wrong_calls(folder: Path) -> list[str]:
                 if line.startswith('{"event": "observed"'):
                     sentences.update(dict.fromkeys(json.loads(line)["notes"]))
     return list(sentences)
-
-
-def find_traces(name: str, run: dict[str, Any]) -> list[Path]:
-    """All traces of a run. name: what it was called by. Raises NoTrace: it has none."""
-    folder = Path(run["path"])
-    traces = sorted(found for pattern in TRACES for found in folder.rglob(pattern) if found.name[0] != ".")
-    if not traces:
-        raise NoTrace(f"{name} {_why_no_trace(name, folder, run)}")
-    return traces
-
-
-def _status(name: str) -> dict[str, Any]:
-    """The harness's status of a run, by every name that the harness knows, such as `last`. Raises NoTrace: the harness
-    knows no run of that name."""
-    argv = [*HARNESS, "status", name, "--json"]
-    status = subprocess.run(argv, capture_output=True, text=True, check=False)
-    try:
-        return dict(json.loads(status.stdout))
-    except ValueError:
-        errors = status.stderr.strip().splitlines() or [f"{COMMAND} printed nothing"]
-        raise NoTrace(f"{name}: no such file or folder, and {errors[-1]}") from None
-
-
-def _why_no_trace(name: str, folder: Path, run: dict[str, Any]) -> str:
-    state = run.get("state", "completed")
-    if state in ("queued", "running"):
-        return f"is {state}: its trace comes when it ends"
-    if state != "completed":
-        return f"is {state} and has no trace: `{COMMAND} logs {name}` shows its output"
-    if any(folder.rglob("*.nsys-rep")):
-        return f"has reports of nsys and no .sqlite: `{COMMAND} report {name}` exports them"
-    if run.get("missing") == []:
-        return "has no trace because it ran without a profiler: run it again without --no-profile"
-    return f"has no trace: {NO_START} ({folder})"
-
-
-def check_trace(trace: Path) -> int:
-    """Print every finding of one trace. Returns 0 when all is right, 1 when not, 2 when it cannot be read."""
-    try:
-        findings = check(read_ranges(trace))
-    except Unreadable as why:
-        print(f"{trace}: {why}")
-        return 2
-    for right, sentence in findings:
-        print(f"{trace.name}: {'ok     ' if right else 'MISSING'} {sentence}")
-    return 0 if all(right for right, _ in findings) else 1
 
 
 def check(ranges: Sequence[Range]) -> list[tuple[bool, str]]:
@@ -191,15 +150,15 @@ def _inside(inner: Range, outer: Range) -> bool:
     return outer.start <= inner.start + slack and inner.end <= outer.end + slack
 
 
-def read_ranges(trace: Path) -> list[Range]:
-    """The ranges of the program in a trace, as the harness reads them. Raises Unreadable: the file is no trace,
-    or is cut off."""
+def read_ranges(argument: str) -> list[Range]:
+    """The ranges of the program in the traces, as the harness reads them. Raises Unreadable: there is none, or one is
+    cut off."""
     with TemporaryDirectory() as folder:
         written = Path(folder) / "trace.json.gz"
-        argv = [*HARNESS, "export", "perfetto", str(trace), "--out", str(written), "--json"]
+        argv = [*HARNESS, "export", "perfetto", argument, "--out", str(written), "--json"]
         export = subprocess.run(argv, capture_output=True, text=True, check=False)
         if not written.exists():
-            return _nothing_written(trace, export.stderr)
+            return _nothing_written(argument, export.stderr)
         notes: list[str] = json.loads(export.stdout)["notes"]
         events: list[dict[str, Any]] = json.loads(gzip.decompress(written.read_bytes()))["traceEvents"]
     for damage in (note for note in notes if DAMAGE.search(note)):
@@ -208,12 +167,14 @@ def read_ranges(trace: Path) -> list[Range]:
     return [Range(e["name"], (e["pid"], e["tid"]), e["ts"], e["ts"] + e["dur"]) for e in ranges]
 
 
-def _nothing_written(trace: Path, errors: str) -> list[Range]:
-    """No ranges, if the trace holds nothing at all. Raises Unreadable: the harness cannot read it."""
+def _nothing_written(argument: str, errors: str) -> list[Range]:
+    """No ranges, if the traces hold nothing at all. Raises Unreadable: there is none that the harness can read."""
     said = (errors.strip().splitlines() or [f"{COMMAND} printed nothing"])[-1]
     if NOTHING in said:
         return []
-    raise Unreadable(said.partition(f"{trace}: ")[2] or said)
+    if NO_TRACE in said:
+        raise Unreadable(f"has no trace: {NO_START}, and `{COMMAND} status` says what else may be the reason")
+    raise Unreadable(said.partition(f"{argument}: ")[2] or said)
 
 
 if __name__ == "__main__":

@@ -5,11 +5,9 @@ Only the newest few are looked at, and only what they stored: a submission must 
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from functools import lru_cache
 from glob import escape
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -59,36 +57,21 @@ def earlier_runs(job: Job, w: Workload) -> list[EarlierRun]:
 
 def _newest(folder: Path, before: str) -> list[Run]:
     """The newest runs in an exercise's folder with this name before the job's id."""
-    place = folder / "profiler"
-    if not os.access(place, os.X_OK):  # none yet, or another user closed it: the launch itself says so
-        return []
-    return [Run(path) for path in _newest_folders(place, before, place.stat().st_mtime_ns)]
-
-
-@lru_cache(maxsize=8)  # the points of a series ask the same
-def _newest_folders(folder: Path, before: str, _changed_ns: int) -> list[Path]:
-    named = re.compile(rf"{re.escape(before)}-{_JOB_ID}-n")
-    pairs = []
-    for path in folder.glob(f"{escape(before)}-*/{RECORD.name}"):
-        with suppress(OSError):
-            if named.match(path.parent.name):  # not of a model whose name begins alike
-                pairs.append((path.stat().st_mtime_ns, path.parent))
-    return [path for _, path in sorted(pairs, reverse=True)[:NEWEST]]
+    named = re.compile(rf"{re.escape(before)}-{_JOB_ID}-n")  # not of a model whose name begins alike
+    found = [
+        path
+        for path in (folder / "profiler").glob(f"{escape(before)}-*/{RECORD.name}")
+        if named.match(path.parent.name)
+    ]
+    with suppress(OSError):  # another user's
+        newest = sorted(found, key=lambda path: path.stat().st_mtime_ns, reverse=True)
+        return [Run(path.parent) for path in newest[:NEWEST]]
+    return []
 
 
 def _stored(run: Run, run_file: RunFile[dict[str, Any]]) -> dict[str, Any] | None:
     """A stored document; None if it is not there, not ours, or too large to read before a submission."""
-    path = run.where(run_file)
-    try:
-        about = path.stat()
-    except OSError:
-        return None
-    return _content(run_file.limited(LARGEST_FILE), path, about.st_mtime_ns, about.st_size)
-
-
-@lru_cache(maxsize=2 * NEWEST)
-def _content(run_file: RunFile[dict[str, Any]], path: Path, _changed_ns: int, _size: int) -> dict[str, Any] | None:
-    return run_file.known(path)
+    return run_file.limited(LARGEST_FILE).known(run.where(run_file))
 
 
 def _speed(summary: dict[str, Any], precision: Precision) -> EarlierRun | None:
