@@ -1,8 +1,5 @@
-"""Checkouts to start slurm.sh in: fresh ones for each test, and a warm one that tests share.
-
-pip takes some seconds for an environment, uv a tenth of one. So uv is on PATH for all tests but those of pip itself,
-and those that look at an installation while it goes on.
-"""
+"""Checkouts to start slurm.sh in: fresh ones for each test, and a warm one that tests share. pip takes some seconds for an
+environment, uv a tenth of one: so uv is on PATH for all tests but those of pip itself."""
 
 from __future__ import annotations
 
@@ -16,11 +13,16 @@ import pytest
 
 from tests.bootstrap.bootstrap_checkout import HOSTILE, Checkout, make_checkout, wheel
 
+TOOLS = (
+    "bash", "sh", "cat", "env", "grep", "install", "ls", "mkdir", "mv", "readlink", "rm", "sed", "sleep", "sort", "tail",
+    "uname", "xargs",
+)  # fmt: skip
+
 
 @pytest.fixture(scope="session")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder that has everything the small checkouts ask for."""
-    folder = tmp_path_factory.mktemp("wheels")
+    folder = tmp_path_factory.mktemp("my wheels")
     for name in ("tiny-alpha", "tiny-beta", "tiny-torch"):
         wheel(folder, name)
     return folder
@@ -44,12 +46,6 @@ def checkout(tmp_path: Path, wheels: Path, uv_folder: Path) -> Checkout:
     return make_checkout(tmp_path / HOSTILE, wheels, uv_folder)
 
 
-@pytest.fixture
-def with_pip(tmp_path: Path, wheels: Path) -> Checkout:
-    """As `checkout`, without uv."""
-    return make_checkout(tmp_path / HOSTILE, wheels)
-
-
 @pytest.fixture(scope="session")
 def warm(tmp_path_factory: pytest.TempPathFactory, wheels: Path, uv_folder: Path) -> Checkout:
     """A checkout whose .venv stands; tests that share it must not change it."""
@@ -57,6 +53,19 @@ def warm(tmp_path_factory: pytest.TempPathFactory, wheels: Path, uv_folder: Path
     first = checkout.run("status")
     assert first.code == 0, first.stderr
     return checkout
+
+
+@pytest.fixture
+def bare(checkout: Checkout, uv_folder: Path) -> Checkout:
+    """A machine that has only the shell's tools and uv: neither Slurm nor, but for HARNESS_PYTHON, a Python."""
+    folder = checkout.root.parent / "bin"
+    folder.mkdir()
+    for tool in TOOLS:
+        where = shutil.which(tool)
+        assert where, tool
+        (folder / tool).symlink_to(where)
+    (folder / "uv").symlink_to(uv_folder / "uv")
+    return Checkout(checkout.root, {**checkout.environment, "PATH": str(folder)})
 
 
 @pytest.fixture
