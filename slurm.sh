@@ -12,7 +12,7 @@ unset HARNESS_NOT_PASSED HARNESS_COURSE dropped
 for name in SHELLOPTS BASHOPTS CDPATH; do [[ ${!name@a} != *x* ]] || dropped+=" $name"; done
 export -n SHELLOPTS BASHOPTS # they are read-only
 unset CDPATH
-for name in python3.{11,12,13,10} python3 python cd command env mkdir printf read readlink sed; do
+for name in python3.{11,12,13,10} python3 python cd command env grep install ls mkdir printf read readlink rm sed; do
   ! declare -F "$name" >/dev/null || { unset -f "$name" && dropped+=" $name()"; }
 done
 [ -z "${dropped-}" ] || export HARNESS_NOT_PASSED=$dropped
@@ -59,53 +59,54 @@ current() {
 
 # serves PYTHON: is it new enough, and can it install? -I: a PYTHONHOME of the user's shell is another Python's.
 serves() { "$1" -I -c "$PROBE" ${uv:+uv} &>>"$log"; }
-readonly PROBE='import sys, importlib.util as u; can = sys.argv[1:] or u.find_spec("ensurepip") or u.find_spec("pip")
-sys.exit(not can or sys.version_info < (3, 10))'
+readonly PROBE='import sys, importlib.util
+sys.exit(sys.version_info < (3, 10) or not (sys.argv[1:] or importlib.util.find_spec("ensurepip")))'
 
 # of_a_module WORD...: the python_module of a site's file, first of one that a word names, and its LD_LIBRARY_PATH.
 of_a_module() {
   { read -r python && read -r library; } < <(
+    exec 2>>"$log"
     set +eu # the command is a shell function, and rarely written for these
     command -v module >/dev/null || . /etc/profile.d/modules.sh || . /etc/profile.d/lmod.sh
     sed -n 's/^python_module: *"*\([^"# ]*\).*/\1/p' -- "${@#--site=}" "$HARNESS_SITE" "$root"/configs/sites/*.yaml |
       while read -r name; do
         ! (module load "$name" >&2 && serves python3 && command -v python3 && echo "$LD_LIBRARY_PATH") || break
       done
-  ) 2>>"$log" && say "using $python of a module."
+  ) && say "using $python of a module."
 }
 
 # find_python WORD...: sets `python`. 3.11 first: the pins of the train extra are tested with it.
 find_python() {
   local apt=(env DEBIAN_FRONTEND=noninteractive apt-get -y -qq -o DPkg::Lock::Timeout=300 install python3 python3-venv)
-  local names=(python3.{11,12,13,10} python3 python)
+  local names=(python3.{11,12,13,10} python python3)
   [ -z "${HARNESS_PYTHON-}" ] || names=("$HARNESS_PYTHON")
   for python in "${names[@]}"; do ! serves "$python" || return 0; done
-  [ -z "${HARNESS_PYTHON-}" ] || fail 2 "HARNESS_PYTHON=$python is no Python 3.10 or newer with pip or python3-venv."
+  [ -z "${HARNESS_PYTHON-}" ] || fail 2 "HARNESS_PYTHON=$python is no Python 3.10 or newer with venv (python3-venv)."
   ! of_a_module "$@" || return 0
   if [ "$EUID" = 0 ] && command -v apt-get >/dev/null; then
     say "installing Debian's python3-venv with apt-get, because no Python here can install packages …"
     { "${apt[@]}" || { apt-get -qq update && "${apt[@]}"; }; } &>>"$log" </dev/null || say "apt-get: $(tail -n1 "$log")"
   fi
-  python=/usr/bin/python3
-  serves "$python" || fail 1 "no Python 3.10 or newer with pip is here: load a module with one, or set HARNESS_PYTHON."
+  serves "$python" || fail 1 "no Python 3.10 or newer with venv is here: load a module with one, or set HARNESS_PYTHON."
 }
 
 # fill: with uv. pip only fetches uv where it is not on PATH, and stands in where uv cannot be had or fails.
 fill() {
-  local key value values options=() pip=("$python" -I -m pip --python "$venv/bin/python")
+  local settings key value values options=() pip=("$python" -I -m pip --python "$venv/bin/python")
   [ ! -e "$root/configs/course.env" ] || options+=(--compile-bytecode) # others cannot store compiled files
   unset "${!PYTHON@}" PIP_TARGET PIP_PREFIX PIP_ROOT PIP_PYTHON # of another Python, and of another place
   export PIP_USER=0 PIP_NO_INPUT=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_PROGRESS_BAR=off PIP_RETRIES=2
   # relocatable: uv's scripts then start the Python beside them, also in a copy.
   [ -e "$venv/bin" ] || { "$python" -I -m venv --without-pip "$venv" && echo 'relocatable=true' >>"$venv/pyvenv.cfg"; }
-  "${pip[@]}" --version || { pip=("$venv/bin/python" -I -m pip) && "$venv/bin/python" -I -m ensurepip; } || [ -n "$uv" ]
+  settings=$("${pip[@]}" config list) || { pip=("$venv/bin/python" -I -m pip) && "$venv/bin/python" -I -m ensurepip &&
+    settings=$("${pip[@]}" config list); } || [ -n "$uv" ]
   while IFS='=' read -r key value; do # pip's files and PIP_ variables: a mirror is often named only there
     read -r -a values <<<"${value//\'/}"
     [[ $key != *.index-url ]] || export UV_INDEX_URL=${values[0]}
     [[ $key != *.cert ]] || export SSL_CERT_FILE=${values[0]}
     [[ $key != *.@(extra-index-url|find-links|constraint) ]] || options+=("${values[@]/#/--${key##*.}=}")
     [[ $key != *.no-index ]] || options+=(--no-index)
-  done < <("${pip[@]}" config list | sed 's/\\n/ /g' | sort -r) # variables last: they count
+  done < <(sort -r <<<"${settings//\\n/ }") # variables last: they count
   if [ -n "$uv" ] || xargs "${pip[@]}" install uv <<<"${HARNESS_PIP_ARGS-}"; then
     options+=(--index-strategy unsafe-best-match --python "$venv/bin/python" -r "$lock/wanted")
     ! xargs "${uv:-$venv/bin/uv}" pip install "${options[@]}" <<<"${HARNESS_PIP_ARGS-}" || return 0
@@ -117,15 +118,16 @@ fill() {
 # ensure PART...: .venv has these parts when this returns, and those that the last line of its stamp lists.
 ensure() {
   local what="packages for the launcher${*:+, $*}" log=$venv/harness-install.log BASH_ENV='' ENV=''
-  local python='' library uv said host='' pid part parts='' every=10 width=150 end='\n' shown=0
+  local python='' library uv said host pid told='' part parts='' quote="'\\''" every=10 width=150 end='\n' shown=0
   ! current "$@" || return 0
   [[ -w $venv && $venv$root != *[:$'\n']* && (-e $venv/pyvenv.cfg || $(ls -A -- "$venv") == ?(harness-*)) ]] ||
     fail 1 "$venv is incomplete, and not ours to change: ask its owner, or set HARNESS_VENV=~/harness-venv."
   lock=$venv/harness-lock installer='' # a folder: many parallel file systems have no flock
   until said=$(LC_ALL=C mkdir -- "$lock" 2>&1); do
     [[ $said == *exists* ]] || fail 1 "$said; HARNESS_VENV=~/harness-venv names another place for .venv."
-    [ -n "$host" ] || ! read -r host pid 2>/dev/null <"$lock/owner" ||
-      say "waiting for process $pid on $host, which installs into $venv (if it is dead: rm -r $lock)"
+    read -r host pid 2>/dev/null <"$lock/owner" || host=''
+    [[ -z $host || $pid == "$told" ]] || { told=$pid &&
+      say "waiting for process $pid on $host, which installs into $venv (if it is dead: rm -r $lock)"; }
     [[ $host != "$(uname -n)" || -d /proc/$pid ]] || rm -rf -- "$lock"
     sleep 0.5
   done
@@ -134,8 +136,7 @@ ensure() {
   echo "$(uname -n) $$" >"$lock/owner"
   current || : # reads the stamp again
   for part in launcher "$@" ${stamp##*$'\n'}; do
-    [[ " $parts " != *" $part "* ]] || continue
-    parts+=" $part"
+    [[ " $parts " == *" $part "* ]] || parts+=" $part"
     sed -n -E "/^${part/#launcher/dependencies} = \[/,/^\]/ s/^ +\"([^\"]*)\".*/\1/p" "$root/pyproject.toml" |
       grep . >>"$lock/wanted" || [[ " ${stamp##*$'\n'} " == *" $part "* ]] || fail 1 "pyproject.toml has no list $part."
   done
@@ -162,7 +163,7 @@ ensure() {
     fail 1 "$what: $(sed -n -E -e '/^error|^ERROR|^ +×/!H' -e '//h' -e '${x;s/[[:space:]]+/ /g;p}' "$log") (all: $log)"
   for part in "$venv"/lib/python3*/site-packages; do echo "$root" >"$part/harness-checkout.pth"; done
   library=${library:+export LD_LIBRARY_PATH="'$library'"}
-  LC_ALL=C.UTF-8 printf '#!/bin/sh\n%s\nexec %q "$@"\n' "$library" "$venv/bin/python" |
+  printf "#!/bin/sh\n%s\nexec '%s/bin/python' \"\$@\"\n" "$library" "${venv//\'/$quote}" |
     install -m 755 /dev/stdin "$venv/harness-python"
   printf '%s\n%s' "$text" "$parts" >"$venv/harness-stamp"
   say "$what: done in $SECONDS s"

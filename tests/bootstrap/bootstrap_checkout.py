@@ -9,7 +9,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -83,32 +83,27 @@ class Checkout:
         return {**self.environment, **changes}
 
     def run(self, *arguments: str, cwd: Path | str | None = None, **changes: str) -> Answer:
+        user: dict[str, Any] = {} if self.user is None else {"user": self.user, "group": self.user, "extra_groups": []}
         done = subprocess.run(
-            self.command(*arguments),
-            cwd=cwd or self.root.parent,
-            env=self.env(**changes),
-            capture_output=True,
-            text=True,
-            check=False,
-            stdin=subprocess.DEVNULL,
-            timeout=limit_s(300),
-            user=self.user,
-            group=self.user,
-            extra_groups=None if self.user is None else [],
-        )
+            self.command(*arguments), cwd=cwd or self.root.parent, env=self.env(**changes), capture_output=True,
+            text=True, check=False, stdin=subprocess.DEVNULL, timeout=limit_s(300), **user,
+        )  # fmt: skip
         return Answer(done.returncode, done.stdout, done.stderr)
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """Start it in a process group of its own and go on."""
         return subprocess.Popen(
-            self.command(*arguments),
-            env=dict(self.environment),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+            self.command(*arguments), env=self.env(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            stdin=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+
+    def with_uv(self, text: str) -> Checkout:
+        """This checkout where uv is a script of bash with this text."""
+        folder = self.root.parent / "stub"
+        folder.mkdir()
+        (folder / "uv").write_text(f"#!/usr/bin/env bash\n{text}\n")
+        (folder / "uv").chmod(0o755)
+        return replace(self, environment=self.env(PATH=f"{folder}:{self.environment['PATH']}"))
 
     def depend_on(self, *more: str) -> None:
         lines = "".join(f'  "{requirement}",\n' for requirement in ("tiny-alpha>=1", *more))

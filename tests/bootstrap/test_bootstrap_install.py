@@ -7,18 +7,17 @@ import shutil
 import signal
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.bootstrap.bootstrap_checkout import NOBODY, ROOT, Answer, Checkout, make_checkout
+from tests.bootstrap.bootstrap_checkout import NOBODY, ROOT, Checkout, make_checkout
 from tests.waiting import limit_s, wait_until
 
 OFFLINE = {"HARNESS_PIP_ARGS": "--no-index"}
 
 
-def test_pip_brings_uv_and_uv_the_rest(tmp_path: Path, wheels: Path, uv_folder: Path) -> None:
+def test_pip_brings_uv_and_uv_the_rest(tmp_path: Path, wheels: Path) -> None:
     """On a machine without uv; from a mirror that only pip's own file names."""
     made = make_checkout(tmp_path / "made", wheels)
     (mirror := tmp_path / "mirror").mkdir()
@@ -34,14 +33,9 @@ def test_pip_brings_uv_and_uv_the_rest(tmp_path: Path, wheels: Path, uv_folder: 
     assert "packages for the launcher: done in" in answer.stderr
 
 
-@pytest.mark.parametrize("option", ["--prefer-binary", ""])
-def test_pip_installs_where_uv_refuses_an_option_or_cannot_be_had(
-    tmp_path: Path, wheels: Path, uv_folder: Path, option: str
-) -> None:
-    made = make_checkout(tmp_path / "made", wheels, uv_folder if option else None)
-    path = made.environment["PATH"]
-    path = path if option else ":".join(each for each in path.split(":") if not Path(each, "uv").exists())
-    answer = made.run("status", PATH=path, HARNESS_PIP_ARGS=f"{made.environment['HARNESS_PIP_ARGS']} {option}")
+def test_pip_installs_where_uv_fails(checkout: Checkout) -> None:
+    """Here because it has no such option."""
+    answer = checkout.run("status", HARNESS_PIP_ARGS=f"{checkout.environment['HARNESS_PIP_ARGS']} --prefer-binary")
     assert answer.code == 0 and answer.said["alpha"], answer.stderr
     assert "uv cannot install here (" in answer.stderr
 
@@ -65,73 +59,52 @@ def test_it_follows_the_lists_of_pyproject(checkout: Checkout) -> None:
     assert (checkout.venv / "harness-stamp").read_text().endswith("\n launcher train")
 
 
-def test_every_list_is_read_as_a_parser_reads_it(tmp_path: Path, wheels: Path, uv_folder: Path) -> None:
+def test_every_list_is_read_as_a_parser_reads_it(checkout: Checkout, tmp_path: Path) -> None:
     tomllib = pytest.importorskip("tomllib", reason="Python 3.10 has no TOML parser to compare with")
-    made = make_checkout(tmp_path / "made", wheels, uv_folder)
-    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    (made.root / "pyproject.toml").write_text(text, encoding="utf-8")
-    stub = tmp_path / "bin" / "uv"
-    stub.parent.mkdir()
-    stub.write_text(f'#!/bin/sh\ncat "$PWD"/.venv/harness-lock/wanted >{tmp_path}/read\necho error: enough; exit 2\n')
-    stub.chmod(0o755)
-    path = f"{stub.parent}:{made.environment['PATH']}"
-    answer = made.run("--install", "train", "test", cwd=made.root, PATH=path)
-    assert answer.code == 1 and (tmp_path / "read").exists()
+    text = Path(shutil.copy(ROOT / "pyproject.toml", checkout.root)).read_text(encoding="utf-8")
     project = tomllib.loads(text)["project"]
+    stub = checkout.with_uv(f'for word; do [[ $word != */wanted ]] || cat "$word" >{tmp_path}/read; done; exit 1')
+    assert stub.run("--install", "train", "test", **OFFLINE).code == 1
     extras = project["optional-dependencies"]
     assert (tmp_path / "read").read_text().splitlines() == [*project["dependencies"], *extras["train"], *extras["test"]]
 
 
 def test_two_starts_at_once_install_one_after_the_other(checkout: Checkout) -> None:
     both = [checkout.start("status") for _ in range(2)]
-    answers = [Answer(p.wait(limit_s(120)), *p.communicate(timeout=limit_s())) for p in both]
-    assert [answer.code for answer in answers] == [0, 0], answers
-    assert all(answer.said["alpha"] for answer in answers)
-    assert not (checkout.venv / "harness-lock").exists()
+    said = [each.communicate(timeout=limit_s(120)) for each in both]
+    assert [each.returncode for each in both] == [0, 0] and '"alpha": true' in said[0][0] + said[1][0], said
 
 
-def test_a_start_waits_for_the_owner_of_the_lock_and_names_it(checkout: Checkout) -> None:
-    lock = checkout.venv / "harness-lock"
-    lock.mkdir(parents=True)
-    (lock / "owner").write_text("login7 1\n")
-    waiting = checkout.start("status")
-    assert waiting.stderr is not None
-    said = waiting.stderr.readline()
-    shutil.rmtree(lock)
-    _, rest = waiting.communicate(timeout=limit_s(120))
-    assert waiting.returncode == 0, said + rest
-    assert f"waiting for process 1 on login7, which installs into {checkout.venv} (if it is dead: rm -r {lock}" in said
-
-
-def test_the_lock_of_a_dead_process_of_this_host_is_replaced(checkout: Checkout) -> None:
+@pytest.mark.parametrize("host", ["login7", os.uname().nodename])
+def test_a_start_waits_for_the_owner_of_the_lock_and_replaces_a_dead_one(checkout: Checkout, host: str) -> None:
     dead = subprocess.Popen(["true"])
     dead.wait(timeout=limit_s())
     lock = checkout.venv / "harness-lock"
     lock.mkdir(parents=True)
-    (lock / "owner").write_text(f"{os.uname().nodename} {dead.pid}\n")
-    assert checkout.run("status").said["alpha"]
+    (lock / "owner").write_text(f"{host} {dead.pid}\n")
+    waiting = checkout.start("status")
+    assert waiting.stderr is not None
+    said = waiting.stderr.readline()
+    if host == "login7":
+        shutil.rmtree(lock)
+    _, rest = waiting.communicate(timeout=limit_s(120))
+    assert waiting.returncode == 0, said + rest
+    where = f"which installs into {checkout.venv} (if it is dead: rm -r {lock})"
+    assert said == f"slurm.sh: waiting for process {dead.pid} on {host}, {where}\n"
     assert not lock.exists()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_start_that_is_ended_leaves_nothing_that_counts(
     checkout: Checkout, tmp_path: Path, number: signal.Signals
 ) -> None:
-    slow = tmp_path / "bin" / "uv"
-    slow.parent.mkdir()
-    slow.write_text(f"#!/bin/sh\ntouch {tmp_path}/here\nsleep 300\ntouch {tmp_path}/went-on\n")
-    slow.chmod(0o755)
-    environment = checkout.env(PATH=f"{slow.parent}:{checkout.environment['PATH']}")
-    ended = replace(checkout, environment=environment).start("status")
+    ended = checkout.with_uv(f"touch {tmp_path}/here; sleep 60").start("status")
     wait_until((tmp_path / "here").exists, "the installation")
     os.killpg(ended.pid, number)
-    _, said = ended.communicate(timeout=limit_s()) if number != signal.SIGKILL else ("", "")
-    if number != signal.SIGKILL:  # the installer is gone, too: it had the standard error
-        assert ended.returncode == 130 and "Interrupted; the next start installs what is missing." in said
-        assert not (checkout.venv / "harness-lock").exists()
-    ended.wait(timeout=limit_s())
+    _, said = ended.communicate(timeout=limit_s())  # the installer, which has the same standard error, is gone, too
+    assert ended.returncode == 130 and said.endswith("Interrupted; the next start installs what is missing.\n")
+    assert not (checkout.venv / "harness-lock").exists()
     assert checkout.run("status").said["alpha"]
-    assert not (tmp_path / "went-on").exists()
 
 
 @pytest.mark.parametrize(
