@@ -107,7 +107,7 @@ fill() {
     [[ $key != *.@(extra-index-url|find-links|constraint) ]] || options+=("${values[@]/#/--${key##*.}=}")
     [[ $key != *.no-index ]] || options+=(--no-index)
   done < <(sort -r <<<"${settings//\\n/ }") # variables last: they count
-  if [ -n "$uv" ] || xargs "${pip[@]}" install uv <<<"${HARNESS_PIP_ARGS-}"; then
+  if [ -n "$uv" ] || [ -x "$venv/bin/uv" ] || xargs "${pip[@]}" install uv <<<"${HARNESS_PIP_ARGS-}"; then
     options+=(--index-strategy unsafe-best-match --python "$venv/bin/python" -r "$lock/wanted")
     ! xargs "${uv:-$venv/bin/uv}" pip install "${options[@]}" <<<"${HARNESS_PIP_ARGS-}" || return 0
   fi
@@ -140,7 +140,7 @@ ensure() {
     sed -n -E "/^${part/#launcher/dependencies} = \[/,/^\]/ s/^ +\"([^\"]*)\".*/\1/p" "$root/pyproject.toml" |
       grep . >>"$lock/wanted" || [[ " ${stamp##*$'\n'} " == *" $part "* ]] || fail 1 "pyproject.toml has no list $part."
   done
-  uv=$(command -v uv || command -v "$venv/bin/uv") || :
+  uv=$(command -v uv) || :
   library=$(sed -n "s/^export LD_LIBRARY_PATH='\(.*\)'/\1/p" "$venv/harness-python" 2>/dev/null) || :
   find_python "${words[@]}"
   [ -z "$library" ] || export LD_LIBRARY_PATH=$library
