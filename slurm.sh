@@ -1,311 +1,200 @@
 #!/usr/bin/env bash
-# Starts the harness: finds a Python, makes .venv beside this file, and passes every argument on.
-#
+# Starts the harness: makes .venv beside this file where it is missing or old, and passes every argument on.
 #   bash slurm.sh -e 1                   launch an exercise (a first argument with a dash launches)
 #   bash slurm.sh report last            any other first argument is a command
 #   bash slurm.sh --install train test   only bring .venv up to date, with these extras of pyproject.toml
-#
-# HARNESS_PYTHON    the Python to make .venv with       HARNESS_PIP_ARGS  options for pip (mirrors, other wheels)
-# HARNESS_VENV      another place for .venv             HARNESS_SITE      the site, as --site
-# HARNESS_RUNS      another place for the runs          HARNESS_REFERENCES  another place for recorded references
-# Where many share this checkout, configs/course.env sets them.
-#
-# When .venv is complete, a start compares two texts and executes Python: students call this a hundred times a day on
-# login nodes. Everything slower is in scripts/bootstrap. docs/development/decisions/002-bootstrap.md gives the reasons.
-
+# Places, Python and options of the installation: configs/course.env.example. Reasons: docs/development/decisions/002*.
+# shellcheck disable=SC1091,SC2016  # the machine's own files; sed's expressions
 [ -n "${BASH_VERSION:-}" ] || exec bash "$0" "$@" # some users type `sh slurm.sh`
-# What a shell may have exported to this one would spoil the scripts that start from here, also a Python that is a shim of
-# pyenv. harness/common/system/scrub_environment.py says in a sentence that the job does not get it.
-unset HARNESS_NOT_PASSED
-not_passed=''
-! shopt -qo posix || { set +o posix && not_passed+=' POSIXLY_CORRECT'; } # bash itself forgets it
-exported=$(export -p)
-for name in SHELLOPTS BASHOPTS CDPATH; do
-  [[ $exported != *"x $name="* ]] || not_passed+=" $name"
-done
+# What a shell has exported would spoil all scripts that start from here; scrub_environment.py says that jobs lack it.
+unset HARNESS_NOT_PASSED HARNESS_COURSE dropped
+! shopt -qo posix || { set +o posix && dropped+=' POSIXLY_CORRECT'; } # bash itself forgets it
+for name in SHELLOPTS BASHOPTS CDPATH; do [[ ${!name@a} != *x* ]] || dropped+=" $name"; done
 export -n SHELLOPTS BASHOPTS # they are read-only
-unset CDPATH exported
-for name in python3.11 python3.12 python3.13 python3.10 python3 python cd command dirname env mkdir printf read readlink sed tr; do
-  ! declare -F "$name" >/dev/null || { unset -f "$name" && not_passed+=" $name()"; }
+unset CDPATH
+for name in python3.{11,12,13,10} python3 python cd command env grep install ls mkdir printf read readlink rm sed; do
+  ! declare -F "$name" >/dev/null || { unset -f "$name" && dropped+=" $name()"; }
 done
-[ -z "$not_passed" ] || export HARNESS_NOT_PASSED=$not_passed
+[ -z "${dropped-}" ] || export HARNESS_NOT_PASSED=$dropped
 set -euo pipefail +fCk
-shopt -u failglob nullglob nocasematch
+shopt -u failglob nocasematch
+say() { printf '%bslurm.sh: %s\n' "${erase-}" "$*" >&2; }
+fail() { say "$2" && exit "$1"; }
 
-# A Python must be new enough (else status 3) and able to make environments (else 4).
-readonly PROBE='import sys
-sys.exit(3 if sys.version_info < (3, 10) else 0)'
-readonly PROBE_VENV='import sys, importlib.util as u
-sys.exit(0 if u.find_spec("venv") and u.find_spec("ensurepip") or u.find_spec("virtualenv") else 4)'
-# 3.11 first: the pins of the train extra are tested with it; the newest Pythons lack wheels for some.
-readonly NAMES=(python3.11 python3.12 python3.13 python3.10 python3 python)
-
-# Python's exit status where it needs the train extra: install it and start Python again (harness/common/errors.py).
-# PyTorch is a gigabyte, and only Python knows whether this machine itself is about to train.
-readonly NEEDS_TRAINING=88
-
-say() { printf 'slurm.sh: %s\n' "$*" >&2; }
-
-# place_of FILE: sets `folder` and `name` to its real path, so that two paths into a shared folder give one .venv;
-# fails where we cannot enter that folder.
-place_of() {
-  local file=$1 target
-  while [ -L "$file" ]; do
-    target=$(readlink -- "$file")
-    [[ $target == /* ]] || target=$(dirname -- "$file")/$target
-    file=$target
-  done
-  [[ $file == */* ]] || file=./$file
-  name=${file##*/}
-  # The dot keeps a newline at the end of the folder's name from being cut off by $( ).
-  folder=$(CDPATH='' cd -P -- "${file%/*}/" 2>/dev/null && printf '%s.' "$PWD")
-  folder=${folder%.}
-  [ -n "$folder" ]
+# read_course FILE: exports what the settings of all who share this checkout say and the environment does not, and their
+# names as HARNESS_COURSE. The file is data: variables of the user are replaced, and nothing is run.
+read_course() {
+  local number=0 at line key value whole name
+  local setting='^[[:space:]]*(export +)?(HARNESS_(VENV|RUNS|SITE|COURSE_FOLDER|REFERENCES|PYTHON|PIP_ARGS)) *=(.*)$'
+  export HARNESS_COURSE=''
+  [[ -f $1 && -r $1 ]] || fail 2 "$1: must be a file of lines NAME=VALUE that all may read."
+  while IFS= read -r line || [ -n "$line" ]; do
+    number=$((number + 1)) at="$1 line $number:" line=${line%$'\r'}
+    [[ ! $line =~ ^[[:space:]]*(#|$) ]] || continue
+    [[ $line =~ $setting ]] || fail 2 "$at $line is not NAME=VALUE with a name of configs/course.env.example."
+    key=${BASH_REMATCH[2]} whole=''
+    read -r value <<<"${BASH_REMATCH[4]%%[[:space:]]#*}" # without the blanks around it
+    [[ ! $value =~ ^(\"([^\"]*)\"|\'([^\']*)\')$ ]] || value=${BASH_REMATCH[2]}${BASH_REMATCH[3]}
+    [[ ! $value =~ ^~(/|$) ]] || value="\$HOME${value:1}"
+    while [[ $value =~ ^([^$]*)\$([A-Za-z_][A-Za-z0-9_]*|\{[A-Za-z_][A-Za-z0-9_]*\})(.*)$ ]]; do
+      name=${BASH_REMATCH[2]//[\{\}]/} whole+=${BASH_REMATCH[1]} value=${BASH_REMATCH[3]}
+      [[ -v $key || $name == UID || -v $name && ${!name@a} == *x* ]] || fail 2 "$at $key needs \$$name: it is not set."
+      whole+=${!name-}
+    done
+    [[ $value != *[\$\`]* && $value != [\"\']* ]] || fail 2 "$at only \$NAME is replaced; a quote must end."
+    whole+=$value
+    [[ $whole != [!/]* || $key == HARNESS_PIP_ARGS || $key == HARNESS_@(SITE|PYTHON) && $whole != *@(/|.y*ml)* ]] ||
+      whole=$root/$whole
+    [[ -z $whole || -v $key ]] || { export "$key=$whole" && HARNESS_COURSE+=" $key"; }
+  done <"$1"
 }
 
-# current PART: is .venv what pyproject.toml asks for? Starts no process.
+# current PART...: is .venv what pyproject.toml asks for? Starts no process: students call this a hundred times a day.
 current() {
-  local stamp='' text=''
-  [[ -x $venv/harness-python && -r $venv/harness-$1.stamp && ! -e $venv/harness-building ]] || return 1
-  [[ -x $venv/bin/python || -e $venv/harness-container ]] || return 1 # in an image it has another target
-  IFS= read -r -d '' stamp <"$venv/harness-$1.stamp" || : # `read` says 1 at the end of a file
-  IFS= read -r -d '' text <"$root/pyproject.toml" || :
-  [[ $stamp == "$venv"$'\n'"$root"$'\n'"$text" ]]
+  local part
+  IFS= read -r -d '' stamp 2>/dev/null <"$venv/harness-stamp" || : # `read` says 1 at the end of a file
+  [[ $stamp == "$text"$'\n'* && -x $venv/harness-python && -x $venv/bin/python ]] || return 1
+  for part in "$@"; do [[ " ${stamp##*$'\n'} " == *" $part "* ]] || return 1; done
 }
 
-# --- finding a Python: only when .venv has to be made or changed -----------------------------------------------------
+# serves PYTHON: is it new enough, and can it install? -I: a PYTHONHOME of the user's shell is another Python's.
+serves() { "$1" -I -c "$PROBE" ${uv:+uv} &>>"$log"; }
+readonly PROBE='import sys, importlib.util
+sys.exit(sys.version_info < (3, 10) or not (sys.argv[1:] or importlib.util.find_spec("ensurepip")))'
 
-python=()         # how to start it
-container=('' '') # command and image, if it lives in one
-library_path=''   # what a module's Python needs to find its own libpython
-
-# -I: a PYTHONHOME of the user's shell is another Python's.
-runs() { "$@" -I -c "$PROBE" >/dev/null 2>&1; }
-makes_venvs() { "$@" -I -c "$PROBE_VENV" >/dev/null 2>&1; }
-
-# asked_python: a wrong HARNESS_PYTHON is an error: no other Python is tried.
-asked_python() {
-  if ! command -v -- "$HARNESS_PYTHON" >/dev/null; then
-    say "HARNESS_PYTHON=$HARNESS_PYTHON: there is no such program."
-    exit 2
-  elif ! runs "$HARNESS_PYTHON"; then
-    say "HARNESS_PYTHON=$HARNESS_PYTHON is $("$HARNESS_PYTHON" --version 2>&1 || :); the harness needs Python 3.10 or newer."
-    exit 2
-  fi
-  python=("$HARNESS_PYTHON")
+# of_a_module WORD...: the python_module of a site's file, first of one that a word names, and its LD_LIBRARY_PATH.
+of_a_module() {
+  { read -r python && read -r library; } < <(
+    exec 2>>"$log"
+    set +eu # the command is a shell function, and rarely written for these
+    command -v module >/dev/null || . /etc/profile.d/modules.sh || . /etc/profile.d/lmod.sh
+    sed -n 's/^python_module: *"*\([^"# ]*\).*/\1/p' -- "${@#--site=}" "$HARNESS_SITE" "$root"/configs/sites/*.yaml |
+      while read -r name; do
+        ! (module load "$name" >&2 && serves python3 && command -v python3 && echo "$LD_LIBRARY_PATH") || break
+      done
+  ) && say "using $python of a module."
 }
 
-# python_on_path TEST...: the first name that is new enough and passes.
-python_on_path() {
-  local name
-  for name in "${NAMES[@]}"; do
-    if command -v "$name" >/dev/null && runs "$name" && "$@" "$name"; then
-      python=("$name")
-      return 0
-    fi
-  done
-  return 1
-}
-
-# site_files WORD...: first the files that a word or HARNESS_SITE may name, then all others: a module or an image exists
-# only on its own site.
-site_files() {
-  local word
-  for word in "$@" "${HARNESS_SITE-}"; do
-    [[ $word != --*=* ]] || word=${word#*=}
-    [[ $word == *.y*ml || $word == */* ]] || word=$root/configs/sites/$word.yaml
-    [[ $word != *.y*ml || ! -f $word ]] || printf '%s\0' "$word"
-  done
-  printf '%s\0' "$root"/configs/sites/*.yaml
-}
-
-# field FILE NAME: a field of a site file without a YAML parser; `container.image` is one level down.
-field() {
-  local name=${2#*.} lines='/^[a-z]/'
-  [[ $2 != *.* ]] || lines="/^${2%%.*}:/,/^[a-z]/ s/^  /@/; /^@/"
-  sed -n -E "$lines s/^@?$name: *([^#]*[^# ]) *(#.*)?\$/\\1/p" "$1" | tr -d "\"'"
-}
-
-# expanded TEXT: $NAME and ${NAME} from the environment, nothing else: a site file is not a program.
-expanded() {
-  local text=$1 name
-  while [[ $text =~ \$\{?([A-Za-z_][A-Za-z0-9_]*)\}? ]]; do
-    name=${BASH_REMATCH[1]}
-    text=${text/"${BASH_REMATCH[0]}"/"${!name-}"}
-  done
-  printf '%s' "$text"
-}
-
-python_of_a_module() {
-  local file name found
-  # The module command is a shell function, often missing in scripts, and rarely written for `set -u`.
-  set +eu
-  # shellcheck disable=SC1091  # the machine's own files
-  command -v module >/dev/null || . /etc/profile.d/modules.sh 2>/dev/null || . /etc/profile.d/lmod.sh 2>/dev/null
-  while IFS= read -r -d '' file; do
-    name=$(field "$file" python_module)
-    if [ -z "$name" ] || ! command -v module >/dev/null; then continue; fi
-    found=$(module load "$name" >/dev/null 2>&1 && command -v python3 && printf '%s' "${LD_LIBRARY_PATH-}") || continue
-    if LD_LIBRARY_PATH=${found#*$'\n'} runs "${found%%$'\n'*}"; then
-      python=("${found%%$'\n'*}")
-      library_path=${found#*$'\n'}
-      [ "$library_path" != "$found" ] || library_path=''
-      say "using Python of the module $name."
-      break
-    fi
-  done < <(site_files "$@")
-  set -eu
-  [ ${#python[@]} -gt 0 ]
-}
-
-python_in_a_container() {
-  local file tool image runtime
-  while IFS= read -r -d '' file; do
-    image=$(expanded "$(field "$file" container.image)")
-    tool=$(field "$file" container.command)
-    runtime=$(field "$file" container.runtime)
-    [[ $runtime != pyxis && $runtime != none ]] || continue # these start nothing here
-    if [ -f "$image" ] && command -v "${tool:=${runtime:-singularity}}" >/dev/null; then
-      container=("$tool" "$image")
-      python=("$tool" exec --bind "$root" --bind "${venv%/*}" "$image" python3)
-      runs "${python[@]}" || continue
-      say "using Python inside $image."
-      return 0
-    fi
-  done < <(site_files "$@")
-  container=('' '')
-  return 1
-}
-
-# python_of_debian: a bare Debian has python3 without venv and pip, or no Python; root can install them.
-python_of_debian() {
-  [ "${EUID:-1}" = 0 ] && command -v apt-get >/dev/null || return 1
-  say "installing Debian's python3 and python3-venv with apt-get, because no Python here can make virtual environments …"
-  local said install=(apt-get -o DPkg::Lock::Timeout=300 -y -qq --no-install-recommends install python3 python3-venv)
-  export DEBIAN_FRONTEND=noninteractive
-  if said=$({ "${install[@]}" || { apt-get -qq update && "${install[@]}"; }; } 2>&1 </dev/null); then
-    python_on_path makes_venvs
-  else
-    say "apt-get failed: ${said##*$'\n'}"
-    return 1
-  fi
-}
-
+# find_python WORD...: sets `python`. 3.11 first: the pins of the train extra are tested with it.
 find_python() {
-  if [ -n "${HARNESS_PYTHON-}" ]; then
-    asked_python
-  elif ! python_on_path makes_venvs && ! python_of_a_module "$@" && ! python_of_debian &&
-    ! python_on_path true && ! python_in_a_container "$@"; then
-    say "no Python 3.10 or newer is here: load a module that has one, or set HARNESS_PYTHON to its path."
-    exit 1
+  local apt=(env DEBIAN_FRONTEND=noninteractive apt-get -y -qq -o DPkg::Lock::Timeout=300 install python3 python3-venv)
+  local names=(python3.{11,12,13,10} python python3)
+  [ -z "${HARNESS_PYTHON-}" ] || names=("$HARNESS_PYTHON")
+  for python in "${names[@]}"; do ! serves "$python" || return 0; done
+  [ -z "${HARNESS_PYTHON-}" ] || fail 2 "HARNESS_PYTHON=$python is no Python 3.10 or newer with venv (python3-venv)."
+  ! of_a_module "$@" || return 0
+  if [ "$EUID" = 0 ] && command -v apt-get >/dev/null; then
+    say "installing Debian's python3-venv with apt-get, because no Python here can install packages …"
+    { "${apt[@]}" || { apt-get -qq update && "${apt[@]}"; }; } &>>"$log" </dev/null || say "apt-get: $(tail -n1 "$log")"
   fi
+  serves "$python" || fail 1 "no Python 3.10 or newer with venv is here: load a module with one, or set HARNESS_PYTHON."
 }
 
-# barrier_to FILE: sets `file` to the target of its links, and `barrier` to the folder that we may not enter, or to the
-# file that we may not run; fails where there is no barrier, also where the file does not exist.
-barrier_to() {
-  local folder='' part rest
-  file=$1
-  while [ -L "$file" ]; do
-    rest=$(readlink -- "$file")
-    [[ $rest == /* ]] || rest=${file%/*}/$rest
-    file=$rest
-  done
-  rest=${file#/}
-  while [[ $rest == */* ]]; do
-    part=${rest%%/*} rest=${rest#*/}
-    folder+=/$part
-    [ ! -d "$folder" ] || [ -x "$folder" ] || { barrier=$folder && return 0; }
-  done
-  barrier=$file
-  [ -e "$file" ] && [[ ! -r $file || ! -x $file ]]
-}
-
-# reachable: refuses another user's .venv that we may not use. To make it again would fail with an unclear message.
-reachable() {
-  local file barrier place again own=''
-  printf -v place %q "$venv" # the commands shown must work also with blanks in a path
-  printf -v again 'HARNESS_PYTHON=/usr/bin/python3 bash %q --install train' "$root/slurm.sh"
-  [ -z "${HARNESS_VENV-}" ] || printf -v own 'HARNESS_VENV=%q ' "$HARNESS_VENV"
-  if barrier_to "$venv/harness-python"; then
-    say "$venv belongs to another user, and you may not use $barrier: its owner can open it with chmod -R a+rX $place"
-  elif [ ! -e "$venv/harness-container" ] && [ -L "$venv/bin/python" ] && barrier_to "$venv/bin/python"; then
-    say "$venv was made with the Python $file, which you may not run ($barrier is closed to you): its owner makes it" \
-      "again with one that all users may run: rm -r $place, then for example $own$again"
-  else
-    return 0
+# fill: with uv. pip only fetches uv where it is not on PATH, and stands in where uv cannot be had or fails.
+fill() {
+  local settings key value values options=() pip=("$python" -I -m pip --python "$venv/bin/python")
+  [ ! -e "$root/configs/course.env" ] || options+=(--compile-bytecode) # others cannot store compiled files
+  unset "${!PYTHON@}" PIP_TARGET PIP_PREFIX PIP_ROOT PIP_PYTHON # of another Python, and of another place
+  export PIP_USER=0 PIP_NO_INPUT=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_PROGRESS_BAR=off PIP_RETRIES=2
+  # relocatable: uv's scripts then start the Python beside them, also in a copy.
+  [ -e "$venv/bin" ] || { "$python" -I -m venv --without-pip "$venv" && echo 'relocatable=true' >>"$venv/pyvenv.cfg"; }
+  settings=$("${pip[@]}" config list) || { pip=("$venv/bin/python" -I -m pip) && "$venv/bin/python" -I -m ensurepip &&
+    settings=$("${pip[@]}" config list); } || [ -n "$uv" ]
+  while IFS='=' read -r key value; do # pip's files and PIP_ variables: a mirror is often named only there
+    read -r -a values <<<"${value//\'/}"
+    [[ $key != *.index-url ]] || export UV_INDEX_URL=${values[0]}
+    [[ $key != *.cert ]] || export SSL_CERT_FILE=${values[0]}
+    [[ $key != *.@(extra-index-url|find-links|constraint) ]] || options+=("${values[@]/#/--${key##*.}=}")
+    [[ $key != *.no-index ]] || options+=(--no-index)
+  done < <(sort -r <<<"${settings//\\n/ }") # variables last: they count
+  if [ -n "$uv" ] || [ -x "$venv/bin/uv" ] || xargs "${pip[@]}" install uv <<<"${HARNESS_PIP_ARGS-}"; then
+    options+=(--index-strategy unsafe-best-match --python "$venv/bin/python" -r "$lock/wanted")
+    ! xargs "${uv:-$venv/bin/uv}" pip install "${options[@]}" <<<"${HARNESS_PIP_ARGS-}" || return 0
   fi
-  say "Until then, set HARNESS_VENV=~/harness-venv to use your own."
-  exit 1
+  say "uv cannot install here ($(tail -n 1 "$log")): pip does." 2>&3
+  xargs "${pip[@]}" install -r "$lock/wanted" <<<"${HARNESS_PIP_ARGS-}"
 }
 
-# ensure PART...: .venv has these parts when this returns.
+# ensure PART...: .venv has these parts when this returns, and those that the last line of its stamp lists.
 ensure() {
-  local part stale='' BASH_ENV='' ENV='' # a Python or an apt-get that is a script must not run the user's file first
-  for part in launcher "$@"; do current "$part" || stale=yes; done
-  [ -n "$stale" ] || return 0
-  reachable
-  find_python "${arguments[@]+"${arguments[@]}"}"
-  [ -z "$library_path" ] || python=(env "LD_LIBRARY_PATH=$library_path" "${python[@]}")
-  "${python[@]}" -I "$root/scripts/bootstrap" "$root" "$venv" "$library_path" "${container[@]}" "$@" </dev/null || exit $?
+  local what="packages for the launcher${*:+, $*}" log=$venv/harness-install.log BASH_ENV='' ENV=''
+  local python='' library uv said host pid told='' part parts='' quote="'\\''" every=10 width=150 end='\n' shown=0
+  ! current "$@" || return 0
+  [[ -w $venv && $venv$root != *[:$'\n']* && (-e $venv/pyvenv.cfg || $(ls -A -- "$venv") == ?(harness-*)) ]] ||
+    fail 1 "$venv is incomplete, and not ours to change: ask its owner, or set HARNESS_VENV=~/harness-venv."
+  lock=$venv/harness-lock installer='' # a folder: many parallel file systems have no flock
+  until said=$(LC_ALL=C mkdir -- "$lock" 2>&1); do
+    [[ $said == *exists* ]] || fail 1 "$said; HARNESS_VENV=~/harness-venv names another place for .venv."
+    read -r host pid 2>/dev/null <"$lock/owner" || host=''
+    [[ -z $host || $pid == "$told" ]] || { told=$pid &&
+      say "waiting for process $pid on $host, which installs into $venv (if it is dead: rm -r $lock)"; }
+    [[ $host != "$(uname -n)" || -d /proc/$pid ]] || rm -rf -- "$lock"
+    sleep 0.5
+  done
+  trap '{ kill -- "-$installer" && wait "$installer"; } 2>/dev/null || :; rm -rf -- "$lock"' EXIT
+  trap 'fail 130 "Interrupted; the next start installs what is missing."' INT TERM HUP
+  echo "$(uname -n) $$" >"$lock/owner"
+  current || : # reads the stamp again
+  for part in launcher "$@" ${stamp##*$'\n'}; do
+    [[ " $parts " == *" $part "* ]] || parts+=" $part"
+    sed -n -E "/^${part/#launcher/dependencies} = \[/,/^\]/ s/^ +\"([^\"]*)\".*/\1/p" "$root/pyproject.toml" |
+      grep . >>"$lock/wanted" || [[ " ${stamp##*$'\n'} " == *" $part "* ]] || fail 1 "pyproject.toml has no list $part."
+  done
+  uv=$(command -v uv) || :
+  library=$(sed -n "s/^export LD_LIBRARY_PATH='\(.*\)'/\1/p" "$venv/harness-python" 2>/dev/null) || :
+  find_python "${words[@]}"
+  [ -z "$library" ] || export LD_LIBRARY_PATH=$library
+  # A copied environment stays if it works: if no script in it starts another one's Python.
+  { "$venv/bin/python" -I -c '' 2>/dev/null && ! grep -shI '^#!/.*/python' "$venv"/bin/* | grep -qvF "#!$venv/"; } ||
+    rm -rf -- "${venv:?}"/{bin,include,lib,lib64}
+  printf 'building\n%s' "$parts" >"$venv/harness-stamp"
+  [ ! -t 2 ] || every=1 width=79 end='' erase='\r\033[K'
+  SECONDS=0
+  set -m # the installer is a process group, which ends as one
+  fill 3>&2 &>"$log" </dev/null &
+  installer=$!
+  set +m
+  while kill -0 "$installer" 2>/dev/null; do
+    sleep 0.2
+    ((SECONDS < shown + every)) || printf '%b%.*s%b' "${erase-}" "$width" \
+      "slurm.sh: $what: $((shown = SECONDS)) s ($(tail -n 1 "$log"))" "$end" >&2
+  done
+  wait "$installer" ||
+    fail 1 "$what: $(sed -n -E -e '/^error|^ERROR|^ +×/!H' -e '//h' -e '${x;s/[[:space:]]+/ /g;p}' "$log") (all: $log)"
+  for part in "$venv"/lib/python3*/site-packages; do echo "$root" >"$part/harness-checkout.pth"; done
+  library=${library:+export LD_LIBRARY_PATH="'$library'"}
+  printf "#!/bin/sh\n%s\nexec '%s/bin/python' \"\$@\"\n" "$library" "${venv//\'/$quote}" |
+    install -m 755 /dev/stdin "$venv/harness-python"
+  printf '%s\n%s' "$text" "$parts" >"$venv/harness-stamp"
+  say "$what: done in $SECONDS s"
+  rm -rf -- "$lock"
+  trap - EXIT INT TERM HUP
 }
 
-# place_venv: sets `venv`: beside this file, or the place that HARNESS_VENV names.
-place_venv() {
-  venv=$root/.venv
-  [ -n "${HARNESS_VENV-}" ] || return 0
-  local asked=${HARNESS_VENV%/}
-  [[ $asked != */* ]] || mkdir -p -- "${asked%/*}/" 2>/dev/null || :
-  if ! place_of "$asked"; then
-    say "HARNESS_VENV=$HARNESS_VENV: its folder is closed to you, or does not exist and cannot be made."
-    exit 1
-  fi
-  venv=$folder/$name
-}
-
-main() {
-  arguments=("$@")
-  place_of "${BASH_SOURCE[0]}"
-  root=$folder
-  unset HARNESS_COURSE # it is set only where there is such a file
-  if [ -e "$root/configs/course.env" ]; then
-    # shellcheck disable=SC1091  # checked on its own
-    . "$root/scripts/bootstrap/course.sh"
-    read_course "$root/configs/course.env" "$root"
-  fi
-  place_venv
-  if [ "${1-}" = --install ]; then
-    shift
-    ensure "$@"
-    exit 0
-  fi
-  ensure
-  if ! current train; then
-    local code=0
-    set +e # as a condition, the command would not stop at an error
-    (set -e; start "$@")
-    code=$?
-    set -e
-    [ "$code" -eq "$NEEDS_TRAINING" ] || exit "$code"
-    ensure train
-  fi
-  start "$@"
-}
-
-# start ARG...: hands over to Python, and does not return where Python lives outside of a container.
-start() {
+{ # read as a whole: the file may change while a command runs
+  words=("$@") file=${BASH_SOURCE[0]} status=0 parts=() stamp=''
+  [ ! -L "$file" ] || file=$(readlink -f -- "$file")
+  root=$(cd -P -- "${file%"${file##*/}"}." && printf '%s' "$PWD")
+  [ ! -e "$root/configs/course.env" ] || read_course "$root/configs/course.env"
+  venv=${HARNESS_VENV:-$root/.venv}
+  venv=$({ [ -d "$venv" ] || mkdir -p -- "$venv"; } 2>/dev/null && cd -P -- "$venv" 2>/dev/null && printf %s "$PWD") ||
+    fail 1 "${HARNESS_VENV:-$root/.venv} is closed to you, or cannot be made: set HARNESS_VENV=~/harness-venv."
+  IFS= read -r -d '' text <"$root/pyproject.toml" || :
+  text=$venv$'\n'$root$'\n'$text
+  # A training on this machine, as far as its words say so; what they do not say, Python does, with status 88.
+  [[ -n ${HARNESS_SITE-} || " $* " =~ \ -(h|-(help|version|dry-run|plan|explain|python|site)(=[^ ]*)?)\  ]] ||
+    [[ ! " $* " =~ ^\ (-(.*\ -)?(e|-exercise)[=\ ]?[0-3]|run\ .*--)\  ]] || type -P sbatch >/dev/null || parts=(train)
+  [ "${1-}" != --install ] || parts=("${@:2}")
+  ensure "${parts[@]}"
+  [ "${1-}" != --install ] || exit 0
   # -I: neither the current folder nor a module's PYTHONPATH may put another package before ours.
-  local command=("$venv/harness-python" -I)
+  command=("$venv/harness-python" -I)
   # In another user's checkout Python cannot store compiled files, and would compile at every start.
   [ -w "$root/harness" ] || [ ! -w "$venv" ] || command+=(-X "pycache_prefix=$venv/pycache")
   command+=(-m harness "$@")
-  if [ -e "$venv/harness-container" ]; then
-    # shellcheck disable=SC1091  # checked on its own
-    . "$root/scripts/bootstrap/relay.sh"
-    with_host_slurm "$root/scripts/bootstrap" "${command[@]}"
-  else
-    exec "${command[@]}"
-  fi
+  current train && exec "${command[@]}"
+  "${command[@]}" || status=$?
+  [ "$status" = 88 ] || exit "$status"
+  ensure train
+  exec "${command[@]}"
 }
-
-main "$@"

@@ -44,7 +44,7 @@ class Folder:
 
     def __init__(self, path: Path) -> None:
         self.path, self.clone, self.map = path, path / "clone", path / "map"
-        stamp = Path(sys.prefix) / "harness-launcher.stamp"  # its second line: the checkout that .venv was made for
+        stamp = Path(sys.prefix) / "harness-stamp"  # its second line: the checkout that .venv was made for
         place = Path(stamp.read_text(encoding="utf-8").splitlines()[1]) if stamp.is_file() else ROOT
         for hidden in (*HIDDEN, place, ROOT):
             if path.is_relative_to(hidden):

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,18 +38,12 @@ line-length = 110
 # Prints its arguments; before a training on this machine it asks for the training packages.
 STAND_IN = """\
 import json, os, sys
-def has(name):
-    try:
-        __import__(name)
-    except ImportError:
-        return False
-    return True
-if "--train" in sys.argv and not has("tiny_torch") or "--never" in sys.argv:
-    print("slurm.sh: this needs the training packages", file=sys.stderr)
+from importlib.util import find_spec
+has = {name: find_spec(f"tiny_{name}") is not None for name in ("alpha", "beta", "torch")}
+if "--train" in sys.argv and not has["torch"] or "--never" in sys.argv:
     sys.exit(88)
-print(json.dumps({"arguments": sys.argv[1:], "cwd": os.getcwd(), "prefix": sys.prefix, "path": sys.path,
-                  "environment": {k: v for k, v in os.environ.items() if k.startswith("HARNESS_")},
-                  "alpha": has("tiny_alpha"), "beta": has("tiny_beta"), "torch": has("tiny_torch")}))
+print(json.dumps({"arguments": sys.argv[1:], "cwd": os.getcwd(), "prefix": sys.prefix, "path": sys.path, **has,
+                  "environment": {k: v for k, v in os.environ.items() if k.startswith("HARNESS_")}}))
 sys.exit(7 if "--fail" in sys.argv else 0)
 """
 
@@ -69,10 +63,6 @@ class Answer:
         answer: dict[str, Any] = json.loads(self.stdout)
         return answer
 
-    @property
-    def installed_something(self) -> bool:
-        return "installing" in self.stderr
-
 
 @dataclass(frozen=True)
 class Checkout:
@@ -87,38 +77,33 @@ class Checkout:
         return self.root / ".venv"
 
     def command(self, *arguments: str) -> list[str]:
-        return ["bash", str(self.root / "slurm.sh"), *arguments]
+        return ["/bin/bash", str(self.root / "slurm.sh"), *arguments]
 
     def env(self, **changes: str) -> dict[str, str]:
         return {**self.environment, **changes}
 
     def run(self, *arguments: str, cwd: Path | str | None = None, **changes: str) -> Answer:
+        user: dict[str, Any] = {} if self.user is None else {"user": self.user, "group": self.user, "extra_groups": []}
         done = subprocess.run(
-            self.command(*arguments),
-            cwd=cwd or self.root.parent,
-            env=self.env(**changes),
-            capture_output=True,
-            text=True,
-            check=False,
-            stdin=subprocess.DEVNULL,
-            timeout=limit_s(300),
-            user=self.user,
-            group=self.user,
-            extra_groups=None if self.user is None else [],
-        )
+            self.command(*arguments), cwd=cwd or self.root.parent, env=self.env(**changes), capture_output=True,
+            text=True, check=False, stdin=subprocess.DEVNULL, timeout=limit_s(300), **user,
+        )  # fmt: skip
         return Answer(done.returncode, done.stdout, done.stderr)
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """Start it in a process group of its own and go on."""
         return subprocess.Popen(
-            self.command(*arguments),
-            env=dict(self.environment),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+            self.command(*arguments), env=self.env(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            stdin=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+
+    def with_uv(self, text: str) -> Checkout:
+        """This checkout where uv is a script of bash with this text."""
+        folder = self.root.parent / "stub"
+        folder.mkdir()
+        (folder / "uv").write_text(f"#!/usr/bin/env bash\n{text}\n")
+        (folder / "uv").chmod(0o755)
+        return replace(self, environment=self.env(PATH=f"{folder}:{self.environment['PATH']}"))
 
     def depend_on(self, *more: str) -> None:
         lines = "".join(f'  "{requirement}",\n' for requirement in ("tiny-alpha>=1", *more))
@@ -138,24 +123,21 @@ def wheel(folder: Path, name: str, version: str = "1.0") -> None:
 
 
 def make_checkout(root: Path, wheels: Path, uv_folder: Path | None = None) -> Checkout:
-    """The real bootstrap at `root`, a stand-in behind it. Its packages come with pip, or with the uv of `uv_folder`."""
+    """The real slurm.sh at `root`, a stand-in behind it. Its packages come with pip, or with the uv of `uv_folder`."""
     (root / "harness").mkdir(parents=True)
     (root / "harness" / "__init__.py").touch()
     (root / "harness" / "__main__.py").write_text(STAND_IN)
     (root / "pyproject.toml").write_text(PYPROJECT)
     shutil.copy(ROOT / "slurm.sh", root)
-    ignore = shutil.ignore_patterns("__pycache__", ".mypy_cache")
-    shutil.copytree(ROOT / "scripts" / "bootstrap", root / "scripts" / "bootstrap", ignore=ignore)
     shutil.copytree(ROOT / "configs" / "sites", root / "configs" / "sites")
-    environment = {
-        k: v for k, v in os.environ.items() if not k.startswith(("HARNESS_", "SLURM_", "PIP_", "UV_", "VIRTUAL"))
-    }
+    left_out = ("HARNESS_", "SLURM_", "PIP_", "UV_", "VIRTUAL", "CONDA")
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(left_out)}
     environment |= {
         "HARNESS_PYTHON": sys.executable,
         "HARNESS_PIP_ARGS": f"--no-index --find-links '{wheels}'",
-        "HARNESS_SITE": "slurm",
+        "PIP_CONFIG_FILE": os.devnull,
+        "UV_HTTP_RETRIES": "0",
     }
     if uv_folder is not None:
-        path = f"{uv_folder}:{environment['PATH']}"
-        environment |= {"PATH": path, "PIP_CONFIG_FILE": os.devnull, "UV_HTTP_RETRIES": "0"}
+        environment["PATH"] = f"{uv_folder}:{environment['PATH']}"
     return Checkout(root, environment)

@@ -1,8 +1,4 @@
-"""Checkouts to start slurm.sh in: fresh ones for each test, and a warm one that tests share.
-
-pip takes some seconds for an environment, uv a tenth of one. So uv is on PATH for all tests but those of pip itself,
-and those that look at an installation while it goes on.
-"""
+"""Checkouts to start slurm.sh in. uv is on PATH for all tests but those of pip, which takes seconds."""
 
 from __future__ import annotations
 
@@ -16,11 +12,13 @@ import pytest
 
 from tests.bootstrap.bootstrap_checkout import HOSTILE, Checkout, make_checkout, wheel
 
+TOOLS = "bash sh cat env grep install ls mkdir readlink rm sed sleep sort tail uname xargs"
+
 
 @pytest.fixture(scope="session")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder that has everything the small checkouts ask for."""
-    folder = tmp_path_factory.mktemp("wheels")
+    folder = tmp_path_factory.mktemp("my wheels")
     for name in ("tiny-alpha", "tiny-beta", "tiny-torch"):
         wheel(folder, name)
     return folder
@@ -31,8 +29,7 @@ def uv_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the real uv and nothing else, for a PATH."""
     folder = tmp_path_factory.mktemp("uv")
     ours = Path(sys.prefix) / "bin" / "uv"
-    found = ours if ours.exists() else shutil.which("uv")
-    if found is None:
+    if not (found := str(ours) if ours.exists() else shutil.which("uv")):
         pytest.skip("there is no uv here: bash slurm.sh --install test brings it")
     (folder / "uv").symlink_to(found)
     return folder
@@ -44,19 +41,22 @@ def checkout(tmp_path: Path, wheels: Path, uv_folder: Path) -> Checkout:
     return make_checkout(tmp_path / HOSTILE, wheels, uv_folder)
 
 
-@pytest.fixture
-def with_pip(tmp_path: Path, wheels: Path) -> Checkout:
-    """As `checkout`, without uv."""
-    return make_checkout(tmp_path / HOSTILE, wheels)
-
-
 @pytest.fixture(scope="session")
 def warm(tmp_path_factory: pytest.TempPathFactory, wheels: Path, uv_folder: Path) -> Checkout:
     """A checkout whose .venv stands; tests that share it must not change it."""
     checkout = make_checkout(tmp_path_factory.mktemp("warm") / HOSTILE, wheels, uv_folder)
-    first = checkout.run("status")
-    assert first.code == 0, first.stderr
+    assert checkout.run("status").said["alpha"]
     return checkout
+
+
+@pytest.fixture
+def bare(checkout: Checkout, tmp_path: Path, uv_folder: Path) -> Checkout:
+    """A machine that has only the shell's tools and uv: neither Slurm nor, but for HARNESS_PYTHON, a Python."""
+    (folder := tmp_path / "bin").mkdir()
+    (folder / "uv").symlink_to(uv_folder / "uv")
+    for tool in TOOLS.split():
+        (folder / tool).symlink_to(str(shutil.which(tool)))
+    return Checkout(checkout.root, {**checkout.environment, "PATH": str(folder)})
 
 
 @pytest.fixture

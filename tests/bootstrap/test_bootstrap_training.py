@@ -1,15 +1,31 @@
-"""The training extra is a gigabyte: it comes when the harness says that it needs it, and at no other time."""
+"""The training extra is a gigabyte: it comes before a training on this machine, and at no other time."""
 
 from __future__ import annotations
 
+import os
 import signal
-import subprocess
 
 from harness.common.errors import TrainingMissing
 from tests.bootstrap.bootstrap_checkout import Checkout
 from tests.waiting import limit_s
 
-ARGUMENTS = ["-e", "1", "--train", "two words", "*"]
+ARGUMENTS = ["-e", "5", "--train", "two words", "*"]
+TRAINS = ["-e 1", "-e3 -g 2", "-n 1 --exercise=2", "--exercise 0 --json", "run -g 2 -- train.py"]
+DOES_NOT = [
+    "", "ls -n 1", "report last", "-e 5", "-e 1 --dry-run", "--help -e 1", "-e 1 --site local", "-e 1 --site=local",
+    "-e 2 --plan", "-e 1 -h", "run", "run local-1 --dry-run", "run --python p -- train.py", "observe -- run -e 1",
+]  # fmt: skip
+
+
+def test_one_installation_has_all_for_words_that_surely_train_here(bare: Checkout) -> None:
+    for words in DOES_NOT:
+        assert not bare.run(*words.split()).said["torch"], words
+    (bare.root / "sbatch").symlink_to("/bin/true")
+    for changes in ({"HARNESS_SITE": "local"}, {"PATH": f"{bare.environment['PATH']}:{bare.root}"}):
+        assert not bare.run("-e", "1", **changes).said["torch"], "the harness itself decides"
+    for words in TRAINS:
+        assert "packages for the launcher, train" in bare.run(*words.split(), HARNESS_PIP_ARGS="--no-index").stderr
+    assert bare.run("-e", "1").said["torch"]
 
 
 def test_a_command_that_needs_it_is_started_again_with_the_same_arguments(checkout: Checkout) -> None:
@@ -17,19 +33,9 @@ def test_a_command_that_needs_it_is_started_again_with_the_same_arguments(checko
     assert answer.code == 0, answer.stderr
     assert answer.said["torch"]
     assert answer.said["arguments"] == ARGUMENTS
-    assert answer.stderr.count("this needs the training packages") == 1
     again = checkout.run(*ARGUMENTS, "--fail")
     assert (again.code, again.stderr) == (7, "")
-
-
-def test_the_stand_in_answers_as_the_harness_does(warm: Checkout) -> None:
-    assert f"sys.exit({TrainingMissing.exit_code})" in (warm.root / "harness" / "__main__.py").read_text()
-
-
-def test_a_command_that_still_needs_it_is_not_started_again_and_again(checkout: Checkout) -> None:
-    answer = checkout.run("--never")
-    assert answer.code == TrainingMissing.exit_code
-    assert answer.stderr.count("this needs the training packages") == 2
+    assert checkout.run("--never").code == TrainingMissing.exit_code, "not again and again, and as the harness says it"
 
 
 def test_ctrl_c_reaches_the_harness_before_it_has_the_extra(checkout: Checkout) -> None:
@@ -39,8 +45,8 @@ def test_ctrl_c_reaches_the_harness_before_it_has_the_extra(checkout: Checkout) 
         "try:\n    print('here', flush=True)\n    time.sleep(60)\n"
         "except KeyboardInterrupt:\n    sys.exit('stopped')"
     )
-    started = checkout.start("-e", "1")
+    started = checkout.start("-e", "5")
     assert started.stdout is not None and started.stdout.readline() == "here\n"
-    subprocess.run(["kill", f"-{signal.SIGINT.value}", "--", f"-{started.pid}"], check=True, timeout=limit_s())
+    os.killpg(started.pid, signal.SIGINT)
     _, said = started.communicate(timeout=limit_s(30))
     assert (started.returncode, said) == (1, "stopped\n")

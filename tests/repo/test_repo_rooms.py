@@ -138,12 +138,6 @@ def test_every_room_has_its_line_in_the_tree_of_the_house() -> None:
     assert sorted(rooms - set(named)) == []
 
 
-def test_the_bootstrap_needs_nothing_but_python() -> None:
-    own = {path.stem for path in sources("scripts/bootstrap")}
-    third_party = {module.split(".")[0] for path in sources("scripts/bootstrap") for module in imported(path)}
-    assert third_party - own - set(sys.stdlib_module_names) == set()
-
-
 @pytest.mark.parametrize(
     "arguments",
     [
