@@ -69,8 +69,10 @@ def given(*words: str) -> dict[str, Any]:
 )
 def test_words_are_values_of_the_declared_type(words: list[str], values: dict[str, Any]) -> None:
     read = given(*words)  # an older Typer makes paths of them when it calls the function
-    lists = {name: list(map(str, read[name])) for name in ("paths", "only") if name in read}
-    assert {**read, **lists, **({"out": str(read["out"])} if "out" in read else {})} == values
+    for name in {"paths", "only"} & read.keys():
+        read[name] = [str(each) for each in read[name]]
+    read |= {name: str(read[name]) for name in {"out"} & read.keys()}
+    assert read == values
 
 
 @pytest.mark.parametrize(
