@@ -58,12 +58,9 @@ def earlier_runs(job: Job, w: Workload) -> list[EarlierRun]:
 def _newest(folder: Path, before: str) -> list[Run]:
     """The newest runs in an exercise's folder with this name before the job's id."""
     named = re.compile(rf"{re.escape(before)}-{_JOB_ID}-n")  # not of a model whose name begins alike
-    found = [
-        path
-        for path in (folder / "profiler").glob(f"{escape(before)}-*/{RECORD.name}")
-        if named.match(path.parent.name)
-    ]
-    with suppress(OSError):  # another user's
+    records = (folder / "profiler").glob(f"{escape(before)}-*/{RECORD.name}")
+    with suppress(OSError):  # another user closed it: the launch itself says so
+        found = [path for path in records if named.match(path.parent.name)]
         newest = sorted(found, key=lambda path: path.stat().st_mtime_ns, reverse=True)
         return [Run(path.parent) for path in newest[:NEWEST]]
     return []

@@ -14,7 +14,7 @@ import typer
 from harness.cli.options import JsonOption
 from harness.cli.study.check_runs import CheckRequest, check_plan, check_revisions, launches_of, make_arms, words_of
 from harness.cli.terminal import columns
-from harness.cli.words import RUN, is_plain
+from harness.cli.words import RUN
 from harness.common.display.format import metric_text, percent
 from harness.common.display.text import how_many
 from harness.common.errors import RequestError, WorkError
@@ -37,17 +37,12 @@ REV_TAKES = f"--rev takes two revisions, then one launch in quotes, as in {EXAMP
 
 
 def launches_named(words: list[str]) -> list[str]:
-    """The words of the command line; before a launch in quotes stands the program, since it begins with a flag.
-    Raises RequestError: the quotes lack."""
+    """The words of the command line; before a launch stands the program, also where it was pasted with its path: else
+    its first flag would be one of ours. Raises RequestError: the quotes lack."""
     if bare := next((word for word in words if word in ("-e", "--exercise")), None):
         raise RequestError(f"check: {bare}: put each launch into quotes, as in {EXAMPLE}")
-    return [f"{PROGRAM} {word}" if re.match(r"-.* |-e", word) else word for word in words]
-
-
-def _with_program(word: str) -> str:
-    """The word; a launch, with the program's name before it, also where it was pasted with its path."""
-    launch = re.sub(rf"(bash )?(\S*/)?{re.escape(PROGRAM)} ", "", word, count=1)
-    return f"{PROGRAM} {launch}" if not is_plain(launch) or launch.startswith(f"{RUN} ") else word
+    named = re.compile(rf"(?:(?:bash )?(?:\S*/)?{re.escape(PROGRAM)} )?(-.* .*|-e.*|{RUN} .*)", re.DOTALL)
+    return [f"{PROGRAM} {found[1]}" if (found := named.fullmatch(word)) else word for word in words]
 
 
 def _refuse_wrong(markdown: Path) -> None:
@@ -82,7 +77,6 @@ def check(
 ) -> int:
     """Whether B is slower than A, from several runs of each. If the runs differ too much, it cannot tell and prints
     the command that would."""
-    a, b = (word if word is None else _with_program(word) for word in (a, b))
     question = Question(_share(fail_above), metric)
     if markdown is not None:
         _refuse_wrong(expanded(markdown))

@@ -48,17 +48,19 @@ def record(
 ) -> int:
     """Run a whole list of variants and store the result. The same command again continues: a run that is done is not
     repeated."""
-    wanted = series.SeriesOptions(None, dry_run, as_json, name, yes, retry_failed)
-    asked = series.arguments_of(line, "reference record", wanted, repeats)
+    asked = series.arguments_of(
+        line, "reference record", name=name, repeats=repeats, yes=yes, retry_failed=retry_failed, dry_run=dry_run,
+        json=as_json,
+    )  # fmt: skip
     recording = _recording(asked, variants)
-    plan = series.plan_of(recording.series, recording.tasks, retry_failed=wanted.retry_failed)
-    if not wanted.json:
+    plan = series.plan_of(recording.series, recording.tasks, retry_failed=retry_failed)
+    if not as_json:
         what = f"reference {recording.name}, list {recording.variants.name}, at site {recording.site.name}"
         print("\n".join([what, *series.plan_lines(plan)]), file=sys.stderr)
-    if wanted.dry_run:
-        return _show(recording, plan, wanted)
+    if dry_run:
+        return _show(recording, plan, asked)
     again = _again(recording)
-    outcome = series.carried_out(plan, wanted, again)
+    outcome = series.carried_out(plan, asked, again)
     if outcome is None:
         return 0
     print("".join(f"{each}\n" for each in series.closing_lines(outcome, again)), end="", file=sys.stderr)
@@ -71,7 +73,7 @@ def _recording(training_arguments: series.Arguments, variants: str | None) -> Re
 
     site = _site(training_arguments)
     given = variants or ("miniatures" if device_of(site) == "cpu" else "workshop")
-    return plan_recording(training_arguments.wanted.name, given, training_arguments.repeats or 1, site)
+    return plan_recording(training_arguments.name, given, training_arguments.repeats or 1, site)
 
 
 def _site(training_arguments: series.Arguments) -> Site:
@@ -80,11 +82,11 @@ def _site(training_arguments: series.Arguments) -> Site:
     if unknown := [name for name in training_arguments.launch if name not in fields]:
         raise RequestError(f"{unknown[0]}: the list has the experiments: write your own list, or drop it")
     changes: dict[str, Any] = {fields[name]: value for name, value in training_arguments.launch.items()}
-    return override(choose_site(training_arguments.wanted.site).site, changes)
+    return override(choose_site(training_arguments.site).site, changes)
 
 
-def _show(recording: ReferencePlan, plan: series.SeriesPlan, wanted: series.SeriesOptions) -> int:
-    if wanted.json:
+def _show(recording: ReferencePlan, plan: series.SeriesPlan, arguments: series.Arguments) -> int:
+    if arguments.json:
         head = {"name": recording.name, "site": recording.site.name, "list": recording.list_given}
         told = {"runs": series.state_rows(plan.places), "cost": cost_document(plan.to_make)}
         print(json.dumps(head | told, indent=1))
@@ -100,7 +102,7 @@ def _keep(recording: ReferencePlan, outcome: SeriesOutcome, training_arguments: 
     with ProgressLine("keeping", unit="runs") as progress:
         kept = keep(recording, progress)
     found = kept.reference
-    if training_arguments.wanted.json:
+    if training_arguments.json:
         shown = {"name": found.name, "folder": str(kept.folder), "complete": found.complete}
         variants = [each.name for each in found.variants]
         print(json.dumps(shown | {"variants": variants, "missing": found.missing}, indent=1))

@@ -34,26 +34,22 @@ PlanOnlyOption = Annotated[bool, typer.Option("--dry-run", help="print the plan 
 MOST_REPEATS = 1000
 
 
-class SeriesOptions(NamedTuple):
-    site: str | None = None
-    dry_run: bool = False
-    json: bool = False
-    name: str | None = None
-    yes: bool = False
-    retry_failed: bool = False
-
-
 class Arguments(NamedTuple):
     """A command line, read: the command's own flags, and those of a launch by their last spelling."""
 
-    wanted: SeriesOptions
     launch: dict[str, Any]
-    repeats: int | None = None
-    script: tuple[str, ...] | None = None  # the words of the user's own training
+    script: tuple[str, ...] | None  # the words of the user's own training
+    site: str | None
+    name: str | None
+    repeats: int | None
+    yes: bool
+    retry_failed: bool
+    dry_run: bool
+    json: bool
 
 
-def arguments_of(line: CommandLine, command: str, wanted: SeriesOptions, repeats: int | None) -> Arguments:
-    """Raises RequestError: a flag is unknown or lacks its value, or a word is one too many."""
+def arguments_of(line: CommandLine, command: str, **own: Any) -> Arguments:
+    """own: the command's flags. Raises RequestError: a flag is unknown or lacks its value, or a word is too many."""
     where = f"{COMMAND} help {command}"
     errors = [unknown_flag(word, line.flags, where) for word in line.unknown]
     errors += [f"{complaint} ({where})" for complaint in line.complaints]
@@ -61,7 +57,7 @@ def arguments_of(line: CommandLine, command: str, wanted: SeriesOptions, repeats
     if errors:
         raise RequestError("\n".join(f"{command}: {error}" for error in errors))
     given = dict(line.given)
-    return Arguments(wanted._replace(site=given.pop(SITE, None)), given, repeats, line.script)
+    return Arguments(site=given.pop(SITE, None), launch=given, script=line.script, **own)
 
 
 class SeriesPlan(NamedTuple):
@@ -103,7 +99,7 @@ def command_lines(to_make: Sequence[SeriesTask]) -> Iterator[str]:
 
 def carried_out(
     plan: SeriesPlan,
-    wanted: SeriesOptions,
+    arguments: Arguments,
     again: str,
     allowed: Callable[[], bool] = lambda: True,
     begin: Callable[[], None] = lambda: None,
@@ -113,7 +109,7 @@ def carried_out(
     if not to_make and all(place.status != "running" for place in plan.places):
         return SeriesOutcome(list(plan.places))
     what = f"start {how_many(len(to_make), 'run')}"
-    if to_make and not (allowed() and confirmed(what, wanted.yes, "started")):
+    if to_make and not (allowed() and confirmed(what, arguments.yes, "started")):
         return None
     if to_make:
         require_training(to_make[0].prepared.job, os.environ)

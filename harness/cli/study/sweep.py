@@ -16,7 +16,6 @@ from harness.cli.study.series import (
     NameOption,
     PlanOnlyOption,
     RetryOption,
-    SeriesOptions,
     SeriesPlan,
     StartOption,
     arguments_of,
@@ -66,8 +65,9 @@ def sweep(
 ) -> int:
     """Make all combinations of a file's settings as runs, and print the numbers of each. The flags of a launch are for
     all points. The same command again continues: a run that is done is not repeated."""
-    wanted = SeriesOptions(None, dry_run, as_json, name, yes, retry_failed)
-    arguments = arguments_of(line, "sweep", wanted, repeats)
+    arguments = arguments_of(
+        line, "sweep", name=name, repeats=repeats, yes=yes, retry_failed=retry_failed, dry_run=dry_run, json=as_json
+    )
     return _list(as_json) if sweep_name is None else _sweep(sweep_name, arguments)
 
 
@@ -92,7 +92,7 @@ def _sweep(word: str, arguments: Arguments) -> int:
             "sweep: a training of your own is in the file: exercise: own and command: in its base "
             f"({shown_file('docs/studies.md')})"
         )
-    asked = stored.asked_sweep(word, arguments.wanted.name)
+    asked = stored.asked_sweep(word, arguments.name)
     changed = _with_flags(asked.sweep, parted(arguments)[1])
     if arguments.repeats is not None:
         changed = changed.model_copy(update={"repeats": arguments.repeats})
@@ -118,7 +118,7 @@ def _answer(series: SweepSeries, outcome: SeriesOutcome, arguments: Arguments) -
     told = results(outcome.completed, found.settings, found.sweep)
     metrics = [name for name in found.sweep.show if any(name in point.values for point in told.points)]
     limit = what_limits(told.sizes) if found.sweep.scales else None
-    if arguments.wanted.json:
+    if arguments.json:
         states = {"states": state_rows(outcome.places), "stopped": outcome.stopped or None}
         data = {"points": [point.model_dump() for point in told.points]} | ({"limit": limit} if limit else {})
         print(json.dumps({"series": series.name, **data, **states}, indent=1))
@@ -169,7 +169,7 @@ def parted(arguments: Arguments) -> tuple[dict[str, Any], list[tuple[str, Any]]]
 
 def site_of(arguments: Arguments, before: stored.StoredSweep | None) -> tuple[SiteChoice, str | None]:
     """The site where the series began, else the chosen one; and the word for it after --site."""
-    word = arguments.wanted.site
+    word = arguments.site
     if before is not None and word is None:
         return SiteChoice(before.site, "where the series began"), before.site_word
     return choose_site(word), word
@@ -179,18 +179,18 @@ def run_sweep(name: str, sweep: Sweep, arguments: Arguments) -> int:
     """Run the sweep as the series of this name, continue it, or show it, as the flags say; returns the exit code.
     Raises RequestError: a point is invalid, or the series began with other settings."""
     series = _checked_series(name, sweep, arguments)
-    plan = plan_of(series.name, series.points.tasks, retry_failed=arguments.wanted.retry_failed)
-    if not arguments.wanted.json:
+    plan = plan_of(series.name, series.points.tasks, retry_failed=arguments.retry_failed)
+    if not arguments.json:
         _print_plan(series, plan)
-    if arguments.wanted.dry_run:
+    if arguments.dry_run:
         return _show_plan(series, plan, arguments)
 
     def allowed() -> bool:
         request = _request(series, arguments)
-        return request is None or may_launch(*request, yes=arguments.wanted.yes)
+        return request is None or may_launch(*request, yes=arguments.yes)
 
     outcome = carried_out(
-        plan, arguments.wanted, series.again, allowed, lambda: stored.store_request(series.name, series.request)
+        plan, arguments, series.again, allowed, lambda: stored.store_request(series.name, series.request)
     )
     return 0 if outcome is None else _answer(series, outcome, arguments)
 
@@ -230,13 +230,13 @@ def _request(series: SweepSeries, arguments: Arguments) -> tuple[RequestOrigin, 
     if not file.is_file():
         return None
     asked = [task.prepared.experiment for task in series.points.tasks]
-    site = series.points.site if arguments.wanted.site is None else None
+    site = series.points.site if arguments.site is None else None
     return RequestOrigin(file), asked, site
 
 
 def _show_plan(series: SweepSeries, plan: SeriesPlan, arguments: Arguments) -> int:
     found = series.points
-    if arguments.wanted.json:
+    if arguments.json:
         data = {"series": plan.series, "site": found.site.name, "points": state_rows(plan.places)}
         left_out = [left._asdict() for left in found.left_out]
         print(json.dumps({**data, "left_out": left_out, "cost": cost_document(plan.to_make)}, indent=1))
