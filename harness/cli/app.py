@@ -9,7 +9,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from harness.cli.command import SETTINGS, as_sentences, as_switch, command_of, name_of, page_of
 from harness.cli.commands import ALL, LAUNCH, CommandEntry
-from harness.cli.words import COMPLETE
+from harness.cli.words import COMPLETE, another_dash
 from harness.common.errors import RequestError, nearest_or_list
 from harness.common.paths import COMMAND, PROGRAM
 
@@ -52,6 +52,8 @@ class Group(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args[0] not in self.table and not ctx.resilient_parsing:
+            if why := another_dash(args[0]):
+                raise RequestError(why)
             asked, where = f"{name_of(ctx)} {args[0]}".strip(), f"{COMMAND} help {name_of(ctx)}".strip()
             known = [*self.table, *(["help", "--version"] if self.entry is ALL else [])]
             raise RequestError(f"there is no command {asked!r}{nearest_or_list(args[0], known, f'{where} lists all')}")
@@ -79,11 +81,14 @@ def _install_completion(value: bool) -> None:
 @app.callback(invoke_without_command=True)
 def root(
     ctx: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="print the version, the commit and the folder")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", metavar="", help="print the version, the commit and the folder")
+    ] = False,
     install_completion: Annotated[
         bool,
         typer.Option(
             "--install-completion",
+            metavar="",
             callback=_install_completion,
             is_eager=True,
             help="let your shell complete commands, flags, sites, lessons and runs",

@@ -18,7 +18,7 @@ from typer.core import TyperCommand
 
 from harness.cli.commands import COMMANDS, LAUNCH, CommandEntry
 from harness.cli.options import Alone
-from harness.cli.words import HELP, RUN, CheckedWords, CommandLine, TypedFlag, check_words, split_launch
+from harness.cli.words import HELP, RUN, CheckedWords, CommandLine, TypedFlag, check_words, mistakes, split_launch
 from harness.common.display.format import cut
 from harness.common.display.printable import printable, unguarded
 from harness.common.errors import RequestError, nearest
@@ -40,9 +40,9 @@ class Command(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         checked = self.checked(ctx, args)
         if not (HELP & {*checked.typed} or ctx.resilient_parsing):
-            mistakes = checked.mistakes(self.flags(ctx), f"{COMMAND} help {name_of(ctx)}")
-            if sentences := [f"{name_of(ctx)}: {each}" for each in mistakes]:
-                raise RequestError("\n".join(sentences))
+            name = name_of(ctx)
+            if wrong := [f"{name}: {each}" for each in mistakes(checked, self.flags(ctx), f"{COMMAND} help {name}")]:
+                raise RequestError("\n".join(wrong))
         with as_sentences(ctx, checked.words):
             return super().parse_args(ctx, [*checked.words])
 
@@ -107,12 +107,12 @@ class LaunchCommand(Command):
         launch: list[Any] = [each for each in self.params if each.name in flags]
         for param in launch:
             shown = on_page(flags[param.name], choice, asked, whole="--all" in line.typed)
-            param.rich_help_panel, param.hidden = shown.panel, shown.is_hidden or not self.details.shows_launch
-            param.help, param.default = _escaped(shown.text or param.help or ""), shown.default or None
+            param.rich_help_panel, param.hidden = shown.panel, shown.is_hidden or not self.details.entry.shows_launch
+            param.help, param.default = _escaped(shown.text or param.help or ""), printable(shown.default) or None
             panels.append(shown.panel)
         order = {panel: number for number, panel in enumerate(dict.fromkeys(panels))}
         self.params.sort(key=lambda each: order.get(getattr(each, "rich_help_panel", None) or "", len(order)))
-        self.help = f"{self.help}\n\nSite: {_escaped(choice.site.name)} ({_escaped(choice.reason)})"
+        self.help = f"{self.help}\n\nSite: {_escaped(printable(f'{choice.site.name} ({choice.reason})'))}"
         super().format_help(ctx, formatter)
 
 
@@ -121,7 +121,6 @@ class CommandDetails:
 
     def __init__(self, entry: CommandEntry, signature: inspect.Signature, launch: frozenset[str]) -> None:
         self.entry, self.signature, self.launch = entry, signature, launch
-        self.shows_launch = entry.shows_launch
         self.before: Callable[[list[str]], list[str]] = resolve_name(entry.words) if entry.words else list
 
     @cached_property

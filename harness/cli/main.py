@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import NoReturn, TextIO, cast
 
 from harness.cli.commands import COMMANDS
-from harness.cli.mistyped import refuse_dashes
 from harness.cli.rooms import lacking_room, lacking_sentence
-from harness.cli.words import COMPLETE, HELP, is_prefix, split_line
+from harness.cli.words import COMPLETE, HELP, is_prefix
 from harness.common.display.printable import NOT_UNICODE, GuardedStream, is_unicode, printable, unguarded
 from harness.common.errors import HarnessError, RequestError
 from harness.common.paths import PROGRAM
@@ -123,8 +122,6 @@ def _dispatch(argv: list[str]) -> int:
     for what, text in [("HARNESS_RUNS", os.environ.get("HARNESS_RUNS", "")), *((word, word) for word in argv)]:
         if not is_unicode(text):
             raise RequestError(f"{printable(what)}: is a {NOT_UNICODE}")
-    words = split_line(argv).launcher
-    refuse_dashes(words)
     from harness.cli.app import execute
 
     if argv[:1] == ["help"]:
@@ -134,7 +131,7 @@ def _dispatch(argv: list[str]) -> int:
             print(page)
             return 0
         argv = [*argv[1:], "--help"]
-    elif argv and argv[0] not in ANYWHERE and not HELP & {*words}:
+    elif argv and argv[0] not in ANYWHERE and not HELP & {*argv}:
         _require_folder()
     return execute(argv)
 

@@ -3,9 +3,10 @@ the first mistake only, takes a flag for the value of the one before, and lets t
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from harness.common.display.printable import printable
@@ -15,9 +16,9 @@ RUN = "run"
 OBSERVE = "observe"
 COMPLETE = "_TRAINING_TRACES_COMPLETE"  # the variable with which a shell asks for words
 OF_DEEPSPEED = re.compile(r"--local[_-]rank=\d+")  # its launcher puts this word before the script's own
-# The commands whose words are one launch.
-TAKE_A_LAUNCH = frozenset({RUN, "sweep"})
 HELP = frozenset({"-h", "--help"})
+_DASH = "[\u2010-\u2015\u2212\ufe58\ufe63\uff0d]"
+_ANOTHER_DASH = re.compile(rf"(?=-?{_DASH})[-{_DASH[1:]}+(?P<name>.*)")
 _EXERCISE = re.compile(r"-e(=?[0-9].*)?|--exercise(=.*)?")
 
 
@@ -26,16 +27,6 @@ class Words(NamedTuple):
 
     launcher: list[str]
     script: tuple[str, ...] | None
-
-
-def split_line(argv: Sequence[str]) -> Words:
-    """The whole command line of `slurm.sh`, as `split_launch`; one that is no launch stays whole."""
-    if argv and argv[0].startswith("-"):
-        return split_launch(argv)
-    if not argv or argv[0] not in TAKE_A_LAUNCH:
-        return Words(list(argv), None)
-    words = split_launch(argv[1:], is_run=argv[0] == RUN)
-    return words._replace(launcher=[argv[0], *words.launcher])
 
 
 def split_launch(arguments: Sequence[str], is_run: bool = False) -> Words:
@@ -105,10 +96,11 @@ class CheckedWords(NamedTuple):
     complaints: list[str]
     typed: list[str]
 
-    def mistakes(self, flags: Mapping[str, TypedFlag], where: str) -> Iterator[str]:
-        """A sentence for each. where: the command that lists all flags."""
-        yield from (unknown_flag(word, flags, where) for word in self.unknown)
-        yield from (f"{complaint} ({where})" for complaint in self.complaints)
+
+def mistakes(words: CheckedWords | CommandLine, flags: Iterable[str], where: str) -> Iterator[str]:
+    """A sentence for each wrong flag. where: the command that lists all flags."""
+    yield from (unknown_flag(word, flags, where) for word in words.unknown)
+    yield from (f"{complaint} ({where})" for complaint in words.complaints)
 
 
 def check_words(argv: Sequence[str], flags: Mapping[str, TypedFlag]) -> CheckedWords:
@@ -124,12 +116,12 @@ def check_words(argv: Sequence[str], flags: Mapping[str, TypedFlag]) -> CheckedW
         if name in flags:
             checked.typed.append(name)
             _check_value(word, name, flags, left, checked)
-        elif is_plain(word) or all(f"-{letter}" in flags for letter in word[1:]):  # joined switches: -sz
-            checked.words.append(word)
-        else:
-            checked.unknown.append(word)
+        elif (why := another_dash(word)) or not (is_plain(word) or all(f"-{letter}" in flags for letter in word[1:])):
+            (checked.complaints if why else checked.unknown).append(why or word)
             if "=" not in word and left and _is_value(left[0]):
-                left.popleft()  # meant for the unknown flag: one mistake is one sentence
+                left.popleft()  # meant for the wrong flag: one mistake is one sentence
+        else:
+            checked.words.append(word)  # an argument, or joined switches: -sz
     count = Counter(flags[name] for name in checked.typed)
     twice = [flag.spelling for flag, times in count.items() if times > 1 and not flag.repeats]
     checked.complaints.extend(f"{spelling} is given twice: drop one" for spelling in twice)
@@ -157,6 +149,18 @@ def _name(word: str, flags: Mapping[str, TypedFlag]) -> str:
     """The flag of a word that has a value in it, too: `--nodes=2`, `-n2`."""
     name = word.partition("=")[0]
     return word[:2] if name not in flags and word[:2] in flags and flags[word[:2]].takes_value else name
+
+
+def another_dash(word: str) -> str:
+    """The sentence for a flag that begins with another dash than a hyphen, as slides and documents have it; empty: it
+    is none, or a file."""
+    found = _ANOTHER_DASH.fullmatch(word)
+    if found is None or os.path.lexists(word):
+        return ""
+    name, *value = re.sub(_DASH, "-", found["name"]).split("=", 1)
+    is_short = len(name) == 1 or (len(name) > 1 and not name[1].isalpha())  # -e, -n2, a negative number
+    flag = "=".join(["-" * (2 - is_short) + name, *value])
+    return f"{word}: a flag begins with a hyphen (-), and this is another dash: type {flag}"
 
 
 def is_plain(word: str) -> bool:

@@ -1,4 +1,4 @@
-"""What earlier runs of a site say about the next one: their speed and start, and the links that exercise 0 measured.
+"""What earlier runs of a site say about the next one: their speed and start.
 
 Only the newest few are looked at, and only what they stored: a submission must not wait for old traces.
 """
@@ -6,22 +6,17 @@ Only the newest few are looked at, and only what they stored: a submission must 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from contextlib import suppress
 from glob import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harness.common.model.alpha_beta import is_line
 from harness.common.model.model_config import DTYPES, Precision
-from harness.common.run_folder.run_files import COLLECTIVES, RECORD, SUMMARY
+from harness.common.run_folder.run_files import RECORD, SUMMARY
 from harness.common.run_folder.run_store import RunFile
-from harness.experiment.comm_tests import CommTests
 from harness.launch.job import Job
 from harness.plan.memory import Workload
-from harness.run import Run, runs_root
-from harness.run.record import PARTIAL_RECORD_FILE
-from harness.theory.communication import MeasuredLink
+from harness.run import Run
 
 NEWEST = 6
 LARGEST_FILE = 8_000_000
@@ -95,34 +90,3 @@ def _at(content: object, *keys: str) -> Any:
     for key in keys:
         content = content.get(key) if isinstance(content, dict) else None
     return content
-
-
-class MeasuredLinks(NamedTuple):
-    """The lines that a run of exercise 0 measured."""
-
-    job_id: str
-    lines: list[MeasuredLink]
-
-
-def measured_links(job: Job) -> MeasuredLinks | None:
-    """The newest completed run of exercise 0 at the job's site whose times lie on lines; None: there is none."""
-    for run in _newest(runs_root() / CommTests.folder, "comm-tests"):
-        status, record = run.status(), _stored(run, PARTIAL_RECORD_FILE)
-        if status is None or status.state != "completed" or _at(record, "site", "name") != job.site.name:
-            continue
-        lines = list(_lines(_stored(run, COLLECTIVES.as_json) or {}))
-        if lines:
-            return MeasuredLinks(str(_at(record, "job_id")), lines)
-    return None
-
-
-def _lines(results: dict[str, Any]) -> Iterator[MeasuredLink]:
-    hosts = results.get("hosts")
-    alone = isinstance(hosts, list) and len(hosts) < 2
-    for each in results.get("results") or []:
-        fit, ranks = _at(each, "fit"), _at(each, "ranks")
-        alpha, beta, r2_log = (_at(fit, name) for name in ("alpha_ns", "beta_ns_per_byte", "r2_log"))
-        numbers = all(isinstance(each, int | float) for each in (alpha, beta, r2_log))
-        if numbers and isinstance(ranks, int) and is_line(beta, r2_log):
-            across = _at(each, "scope") != "intra" and not alone
-            yield MeasuredLink(str(_at(each, "collective")), ranks, across, float(alpha), float(beta))

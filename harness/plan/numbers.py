@@ -279,14 +279,13 @@ def _communication(w: Workload, step_plan: StepPlan) -> PlanSection:
     unknown = sorted({_where(each.across) for each in step_plan.sent if each.time_ns is None})
     if unknown:
         notes.append(
-            f"times {' and '.join(unknown)} are not known: the site names no rate (network.link_*_gbps), and no run of "
-            f"exercise 0 there has measured one ({COMMAND} -e 0)"
+            f"times {' and '.join(unknown)} are not known: the site names no rate (network.link_*_gbps): {COMMAND} "
+            "-e 0 measures it"
         )
     if step_plan.exposed is not None:
         whole, least = step_plan.exposed.total_ns, step_plan.exposed.least_ns
-        source = step_plan.sent[0].source
-        formula = "bytes · bus factor / rate, no latency" if source == NOMINAL else "α + β·bytes"
-        rows.append(Quantity("communication_ns", "time of all messages", whole, "ns", formula, source))
+        formula = "bytes · bus factor / rate, no latency"
+        rows.append(Quantity("communication_ns", "time of all messages", whole, "ns", formula, NOMINAL))
         hiding = "nothing overlaps: at worst the same"
         if any(each.traffic.hides for each in step_plan.sent):
             hiding = "the rest overlaps with forward and backward computation; at worst all is exposed"
@@ -311,7 +310,7 @@ def _bytes(w: Workload, sent: list[PlannedMessage]) -> Iterator[Quantity]:
         t = each.traffic
         sums[t.kind] += t.message_bytes
         label = f"{t.kind} in {t.part.replace('_', ' ')}, {t.group_size} {_group(w, t.group)}"
-        formula = _where(each.across)
+        formula = _where(each.across) + (f", {t.messages:.4g} messages" if t.messages else "")
         yield Quantity(
             f"sent_{number}_bytes", label, t.message_bytes, "bytes", formula, "ideal: each byte is sent once"
         )

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from harness.experiment.exercises import Experiment
 from harness.launch.job import Job
 from harness.launch.submit import PreparedLaunch
-from harness.plan.history import EarlierRun, earlier_runs, measured_links
+from harness.plan.history import EarlierRun, earlier_runs
 from harness.plan.memory import (
     FITS,
     TIGHT,
@@ -123,7 +123,7 @@ def _usual(experiment: Experiment, w: Workload, capacity: Capacity) -> str:
 def _step(job: Job, w: Workload, earlier: list[EarlierRun]) -> StepPlan:
     speed = expected_speed(job, w, earlier)
     compute = None if isinstance(speed, str) else compute_range_ns(w, speed)
-    sent = sent_per_step(w, job.site.network, measured_links(job))
+    sent = sent_per_step(w, job.site.network)
     hidden = exposed(sent, compute[1] if compute else None)
     # From the fastest computation, or all messages if they take longer, to the slowest; or the fastest with every
     # message exposed if that is longer. Earlier runs have their messages in them already.

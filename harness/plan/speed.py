@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from harness.common.display.text import how_many
 from harness.launch.job import Job
-from harness.plan.history import EarlierRun, MeasuredLinks
+from harness.plan.history import EarlierRun
 from harness.plan.memory import Workload, device_name, device_of
 from harness.site.site import Network
 from harness.theory.communication import (
@@ -22,7 +22,6 @@ from harness.theory.communication import (
     ddp_buckets,
     megatron_traffic_per_step,
     ranks_in_node,
-    time_by_line_ns,
     time_by_rates_ns,
     traffic_per_step,
 )
@@ -158,12 +157,11 @@ class PlannedMessage:
     traffic: PlannedTraffic
     across: bool
     time_ns: float | None
-    source: str
 
 
-def sent_per_step(w: Workload, network: Network, measured_links: MeasuredLinks | None) -> list[PlannedMessage]:
+def sent_per_step(w: Workload, network: Network) -> list[PlannedMessage]:
     """Everything that a rank sends in one step of the training's loop, groups of one rank left out."""
-    return [_timed(w, each, network, measured_links) for each in traffic_of(w) if each.group_size > 1]
+    return [_timed(w, each, network) for each in traffic_of(w) if each.group_size > 1]
 
 
 def traffic_of(w: Workload) -> list[PlannedTraffic]:
@@ -207,17 +205,11 @@ def _messages_of(w: Workload) -> MegatronMessages:
     return MegatronMessages(parameters, w.micro_batch, w.seq_length, w.micro_batches, w.bf16, w.checkpointing)
 
 
-def _timed(
-    w: Workload, traffic: PlannedTraffic, network: Network, measured_links: MeasuredLinks | None
-) -> PlannedMessage:
+def _timed(w: Workload, traffic: PlannedTraffic, network: Network) -> PlannedMessage:
     inside = ranks_in_node(traffic.group, w.layout, w.ranks_per_node, w.hpz)
     across = inside < traffic.group_size
-    if measured_links is not None:
-        by_line = time_by_line_ns(traffic, across, measured_links.lines)
-        if by_line is not None:
-            return PlannedMessage(traffic, across, by_line, f"α and β of {measured_links.job_id}, exercise 0")
     rates = NominalRates(network.link_intra_gbps, network.link_inter_gbps)
-    return PlannedMessage(traffic, across, time_by_rates_ns(traffic, across, inside, rates), NOMINAL)
+    return PlannedMessage(traffic, across, time_by_rates_ns(traffic, across, inside, rates))
 
 
 @dataclass(frozen=True, slots=True)

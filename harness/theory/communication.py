@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -190,35 +190,11 @@ def ranks_in_node(group: Group, layout: Layout, per_node: int, hpz: int = 1) -> 
 
 
 @dataclass(frozen=True, slots=True)
-class MeasuredLink:
-    """A measured α and β of one collective between so many ranks. across: between nodes."""
-
-    kind: str
-    ranks: int
-    across: bool
-    alpha_ns: float
-    beta_ns_per_byte: float
-
-
-@dataclass(frozen=True, slots=True)
 class NominalRates:
     """Nominal rates of one device in one direction, in Gb/s: inside its node, and its share of the network."""
 
     intra_gbps: float | None = None
     inter_gbps: float | None = None
-
-
-def time_by_line_ns(traffic: PlannedTraffic, across: bool, measured_links: Sequence[MeasuredLink]) -> float | None:
-    """α per message, β per byte, of the line for this collective and reach with the nearest number of ranks. β is
-    scaled by what each link must carry, 2(n−1)/n and the like. None: there is no such line, or a message count is
-    missing and latency counts."""
-    fitting = [line for line in measured_links if line.kind == traffic.kind and line.across == across]
-    if not fitting:
-        return None
-    line = min(fitting, key=lambda each: abs(each.ranks - traffic.group_size))
-    here, there = bus_factor(traffic.kind, traffic.group_size), bus_factor(traffic.kind, line.ranks)
-    beta = line.beta_ns_per_byte * (here / there if there else 1.0)
-    return line.alpha_ns * (traffic.messages or 0) + beta * traffic.message_bytes
 
 
 def time_by_rates_ns(traffic: PlannedTraffic, across: bool, ranks_in_node: int, rates: NominalRates) -> float | None:

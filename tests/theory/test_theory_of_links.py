@@ -10,13 +10,11 @@ from harness.common.model.megatron_layout import Layout
 from harness.experiment.model import find_model
 from harness.plan.speed import Cost
 from harness.theory.communication import (
-    MeasuredLink,
     MegatronMessages,
     NominalRates,
     PlannedTraffic,
     megatron_traffic_per_step,
     ranks_in_node,
-    time_by_line_ns,
     time_by_rates_ns,
 )
 
@@ -82,13 +80,6 @@ def test_without_a_measurement_the_slowest_link_of_the_ring_says_the_time() -> N
     assert time_by_rates_ns(whole, True, 4, NominalRates(400, 200)) == pytest.approx(carried / 400)
     assert time_by_rates_ns(whole, True, 4, NominalRates(2400, None)) is None
     assert time_by_rates_ns(whole, False, 8, NominalRates(None, 200)) is None
-
-
-def test_a_measured_line_gives_latency_per_message_and_bytes_for_this_many_ranks() -> None:
-    lines = [MeasuredLink("all_reduce", 2, False, 1000.0, 1.0), MeasuredLink("all_reduce", 8, True, 5000.0, 3.0)]
-    message = PlannedTraffic("all_reduce", "backward", 4, 1e6, messages=10)
-    assert time_by_line_ns(message, False, lines) == pytest.approx(10 * 1000 + 1e6 * 1.5)
-    assert time_by_line_ns(message, True, lines[:1]) is None
 
 
 def test_a_run_costs_its_gpus_for_its_time() -> None:

@@ -110,10 +110,8 @@ def on_page(flag: LaunchFlag, choice: SiteChoice, asked: type[Experiment] | None
         return FlagOnPage(WHERE, "", "", is_hidden=bool(flag.homes))
     option = homes[0][1]
     text = _text(flag, option)
-    defaults = {home: _default(home, each, choice.site) for home, each in homes if flag.takes_value}
-    usual = next(iter(defaults.values()), "")
-    others = [f"{_title([home])}: {text}" for home, text in defaults.items() if text not in ("", usual)]
-    shown = "; ".join([usual, *others] if option.field != "exercise" else [])
+    has_default = flag.takes_value and option.field != "exercise"
+    shown = _default(homes[0][0], option, choice.site) if has_default else ""
     return FlagOnPage(_panel(option, [home for home, _ in homes], asked), text, shown, option.flag.rare and not whole)
 
 
@@ -140,20 +138,12 @@ def _panel(option: Option, homes: Sequence[Home], asked: type[Experiment] | None
         return WHERE
     if asked is not None:
         return "The training and its recording"
-    trainings = [cls for cls in EXERCISES.values() if issubclass(cls, Training)]
-    if set(trainings) <= set(homes):
-        return f"All training exercises ({', '.join(str(n) for n, cls in EXERCISES.items() if cls in trainings)})"
-    title = _title(homes)
-    return title[0].upper() + title[1:]
-
-
-def _title(homes: Sequence[Home]) -> str:
-    numbers = [number for number, cls in EXERCISES.items() if cls in homes]
-    if not numbers:
-        return "a training of your own (run -- SCRIPT)"
-    if len(numbers) == 1:
-        return f"exercise {numbers[0]}: {EXERCISES[numbers[0]].title}" if len(homes) == 1 else f"exercise {numbers[0]}"
-    return f"exercises {' and '.join(map(str, numbers))}"
+    of = {number: cls for number, cls in EXERCISES.items() if cls in homes}
+    trainings = {number: cls for number, cls in EXERCISES.items() if issubclass(cls, Training)}
+    if trainings.keys() <= of.keys():
+        return f"All training exercises ({', '.join(map(str, trainings))})"
+    title = ", ".join(f"exercise {number}: {cls.title}" for number, cls in of.items())
+    return f"{title[:1].upper()}{title[1:]}" or "A training of your own (run -- SCRIPT)"
 
 
 def exercise_of(word: str) -> type[Experiment] | None:

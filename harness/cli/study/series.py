@@ -13,10 +13,10 @@ import typer
 
 from harness.cli.launch.parameters import SITE
 from harness.cli.launch.untrusted import confirmed
-from harness.cli.words import CommandLine
+from harness.cli.words import CommandLine, mistakes
 from harness.common.display.printable import printable
 from harness.common.display.text import how_many
-from harness.common.errors import RequestError, unknown_flag
+from harness.common.errors import RequestError
 from harness.common.paths import COMMAND
 from harness.common.system.secrets import masked_words
 from harness.launch.before.check import require_training
@@ -51,8 +51,7 @@ class Arguments(NamedTuple):
 def arguments_of(line: CommandLine, command: str, **own: Any) -> Arguments:
     """own: the command's flags. Raises RequestError: a flag is unknown or lacks its value, or a word is too many."""
     where = f"{COMMAND} help {command}"
-    errors = [unknown_flag(word, line.flags, where) for word in line.unknown]
-    errors += [f"{complaint} ({where})" for complaint in line.complaints]
+    errors = [*mistakes(line, line.flags, where)]
     errors += [f"unexpected word {printable(' '.join(line.words))!r} ({where})"] * bool(line.words)
     if errors:
         raise RequestError("\n".join(f"{command}: {error}" for error in errors))

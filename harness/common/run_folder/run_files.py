@@ -207,7 +207,7 @@ COLLECTIVES = Entry(
     "JSON",
     "exercise 0: the measured times of collectives",
     "the training",
-    "`report` of its run, the plan of later ones, `reference`",
+    "`report` of its run, `reference`",
 )
 VERDICT = Entry("comm/verdict.json", "JSON", "exercise 0: the conclusion", "the training", "`report`")
 COMM = Entry(
