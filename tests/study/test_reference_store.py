@@ -14,7 +14,7 @@ from harness.common.errors import RequestError, WorkError
 from harness.common.paths import ROOT
 from harness.experiment.exercises import DDP, CommTests
 from harness.site.site import load_site
-from harness.study.lessons import fixed_fields, is_asked, load_lesson, open_fields, workshop_lessons
+from harness.study.lessons import fixed_fields, is_asked, load_lesson, open_fields
 from harness.study.reference.collect import collect
 from harness.study.reference.record import keep
 from harness.study.reference.stored import (
@@ -172,9 +172,11 @@ def test_every_command_of_the_slides_is_a_variant(command: str) -> None:
     assert asked in variants
 
 
-@pytest.mark.parametrize("lesson", workshop_lessons())
-@pytest.mark.parametrize("name", ["workshop", "miniatures"])
-def test_every_lesson_has_both_arms_and_they_agree_in_what_it_leaves_open(name: str, lesson: str) -> None:
+NAMED = {name: sorted({lesson for v in load_list(name).variants for lesson in v.lessons}) for name in list_names()}
+
+
+@pytest.mark.parametrize(("name", "lesson"), [(name, lesson) for name in NAMED for lesson in NAMED[name]])
+def test_a_lesson_of_a_list_has_both_arms_and_they_agree_in_what_it_leaves_open(name: str, lesson: str) -> None:
     found = load_list(name)
     pair = load_lesson(lesson).pair(cpu=found.device == "cpu")
     fixed = fixed_fields(pair)
