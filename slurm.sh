@@ -184,15 +184,15 @@ ensure() {
   # A training on this machine, as far as its words say so; what they do not say, Python does, with status 88.
   [[ -n ${HARNESS_SITE-} || " $* " =~ \ -(h|-(help|version|dry-run|plan|explain|python|site)(=[^ ]*)?)\  ]] ||
     [[ ! " $* " =~ ^\ (-(.*\ -)?(e|-exercise)[=\ ]?[0-3]|run\ .*--)\  ]] || type -P sbatch >/dev/null || parts=(train)
-  [ "${1-}" != --install ] || parts=("${@:2}")
+  [ "${1-}" != --install ] || { ensure "${@:2}"; exit; }
   ensure "${parts[@]}"
-  [ "${1-}" != --install ] || exit 0
   # -I: neither the current folder nor a module's PYTHONPATH may put another package before ours.
   command=("$venv/harness-python" -I)
   # In another user's checkout Python cannot store compiled files, and would compile at every start.
   [ -w "$root/harness" ] || [ ! -w "$venv" ] || command+=(-X "pycache_prefix=$venv/pycache")
   command+=(-m harness "$@")
-  current train && exec "${command[@]}"
+  # Where torch is, Python does not say 88, and no bash waits for it: nsys would record the secrets of that bash, too.
+  current train || compgen -G "$venv/lib/python3*/site-packages/torch" >/dev/null && exec "${command[@]}"
   "${command[@]}" || status=$?
   [ "$status" = 88 ] || exit "$status"
   ensure train

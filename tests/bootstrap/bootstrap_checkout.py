@@ -43,6 +43,7 @@ has = {name: find_spec(f"tiny_{name}") is not None for name in ("alpha", "beta",
 if "--train" in sys.argv and not has["torch"] or "--never" in sys.argv:
     sys.exit(88)
 print(json.dumps({"arguments": sys.argv[1:], "cwd": os.getcwd(), "prefix": sys.prefix, "path": sys.path, **has,
+                  "parent": os.getppid(),
                   "environment": {k: v for k, v in os.environ.items() if k.startswith("HARNESS_")}}))
 sys.exit(7 if "--fail" in sys.argv else 0)
 """

@@ -38,6 +38,14 @@ def test_a_command_that_needs_it_is_started_again_with_the_same_arguments(checko
     assert checkout.run("--never").code == TrainingMissing.exit_code, "not again and again, and as the harness says it"
 
 
+def test_no_bash_with_the_users_secrets_waits_beside_a_training(checkout: Checkout) -> None:
+    """PyTorch may be there and not in the stamp: of an older checkout, or installed by hand."""
+    assert checkout.run("status").said["parent"] != os.getpid()
+    *_, packages = checkout.venv.glob("lib/python3*/site-packages")
+    (packages / "torch").mkdir()
+    assert checkout.run("status").said["parent"] == os.getpid()
+
+
 def test_ctrl_c_reaches_the_harness_before_it_has_the_extra(checkout: Checkout) -> None:
     checkout.run("status")
     (checkout.root / "harness" / "__main__.py").write_text(
