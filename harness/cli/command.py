@@ -1,13 +1,14 @@
-"""One command as Typer has it, made of its function, with hooks for what Typer lacks: all wrong flags at once, a
-launch, the sentences of a mistake, a page's examples and exit codes."""
+"""A command as Typer has it, made of its function, with hooks for what Typer lacks: all wrong flags at once, the words
+of a launch, the sentences of a mistake, a page's examples and exit codes."""
 
 from __future__ import annotations
 
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
+from dataclasses import is_dataclass
 from functools import cached_property
 from importlib import import_module
 from pkgutil import resolve_name
@@ -119,15 +120,17 @@ class LaunchCommand(Command):
 class CommandDetails:
     """What our hooks know of a command besides its parameters."""
 
-    def __init__(self, entry: CommandEntry, signature: inspect.Signature, launch: frozenset[str]) -> None:
-        self.entry, self.signature, self.launch = entry, signature, launch
+    def __init__(
+        self, entry: CommandEntry, parameters: Mapping[str, inspect.Parameter], launch: frozenset[str]
+    ) -> None:
+        self.entry, self.parameters, self.launch = entry, parameters, launch
         self.before: Callable[[list[str]], list[str]] = resolve_name(entry.words) if entry.words else list
 
     @cached_property
     def alone(self) -> dict[str, tuple[Any, str]]:
         """The options whose value may be left out: its type, and the word that stands for it."""
         found: dict[str, tuple[Any, str]] = {}
-        for name, parameter in self.signature.parameters.items():
+        for name, parameter in self.parameters.items():
             hint, *others = get_args(parameter.annotation) or (None,)
             if alone := next((each for each in others if isinstance(each, Alone)), None):
                 found[name] = (int if int in get_args(hint) else str, alone.word)
@@ -139,7 +142,7 @@ class CommandDetails:
 
     def takes(self, name: str) -> tuple[str, Sequence[str]]:
         """What the values of an option are, in words, and all of them if it takes no others."""
-        hint, info, *_ = get_args(self.signature.parameters[name].annotation)
+        hint, info, *_ = get_args(self.parameters[name].annotation)
         kinds = get_args(hint) or (hint,)
         choices = [each for kind in kinds for each in (kind, *get_args(kind)) if isinstance(each, str)]
         number = "a whole number" if int in kinds else "a number" if float in kinds else ""
@@ -148,33 +151,44 @@ class CommandDetails:
 
 
 def command_of(name: str, entry: CommandEntry) -> Command:
-    """The command, of its function. One with the parameter `line` takes the words of a launch, too."""
+    """The command, of its function. One with the parameter `line` takes the words of a launch, too, and a dataclass
+    there stands for the options that are its fields."""
     function = resolve_name(entry.function)
     signature = inspect.signature(function, eval_str=True)
     if LINE not in signature.parameters:
         command = _built(name, entry, function, Command)
-        command.details = CommandDetails(entry, signature, frozenset())
+        command.details = CommandDetails(entry, signature.parameters, frozenset())
         return command
     from harness.cli.launch.parameters import launch_flags
 
-    own = [each for each in signature.parameters.values() if each.name != LINE]
+    taken = [each for each in signature.parameters.values() if each.name != LINE]
+    own = {option.name: option for each in taken for option in _fields(each.annotation) or [each]}
     launch = [flag.parameter() for flag in launch_flags()]
 
     def called(ctx: typer.Context, **values: Any) -> Any:
-        return function(ctx.meta[LINE], **{each.name: values[each.name] for each in own})
+        for each in taken:
+            if fields := _fields(each.annotation):
+                values[each.name] = each.annotation(**{field.name: values[field.name] for field in fields})
+        return function(ctx.meta[LINE], **{each.name: values[each.name] for each in taken})
 
     first = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
-    parameters = [first, *(each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (*own, *launch))]
+    parameters = [first, *(each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (*own.values(), *launch))]
     called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     called.__annotations__ = {each.name: each.annotation for each in parameters}
     called.__doc__ = function.__doc__
     command = _built(name, entry, called, LaunchCommand)
-    spelled = {word for param in command.params if param.name in signature.parameters for word in param.opts}
+    spelled = {word for param in command.params if param.name in own for word in param.opts}
     command.params = [  # a mystery's --seed is not the training's
-        param for param in command.params if param.name in signature.parameters or not spelled & {*param.opts}
+        param for param in command.params if param.name in own or not spelled & {*param.opts}
     ]
-    command.details = CommandDetails(entry, signature, frozenset(each.name for each in launch))
+    command.details = CommandDetails(entry, own, frozenset(each.name for each in launch))
     return command
+
+
+def _fields(annotation: Any) -> list[inspect.Parameter]:
+    """Those of a dataclass; empty: it is none."""
+    is_group = isinstance(annotation, type) and is_dataclass(annotation)
+    return [*inspect.signature(annotation, eval_str=True).parameters.values()] if is_group else []
 
 
 def read_launch(words: list[str], is_run: bool = False) -> CommandLine:

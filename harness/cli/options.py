@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
 import typer
+
+from harness.common.errors import RequestError
 
 
 class Alone(NamedTuple):
@@ -29,10 +32,27 @@ def named_sites(incomplete: str) -> list[str]:
 DryRunOption = Annotated[
     bool, typer.Option("--dry-run", help="print the script and its warnings, start nothing (--explain: line by line)")
 ]
-PlanOption = Annotated[
-    bool, typer.Option("--plan", help="print the memory, time and cost of the launch with their sources, start nothing")
-]
-ExplainOption = Annotated[bool, typer.Option("--explain", help="with --dry-run: what each line of the script is for")]
-WaitOption = Annotated[bool, typer.Option("--wait", help="wait for the end, then report")]
-FollowOption = Annotated[bool, typer.Option("--follow", help="as --wait, and show the output meanwhile")]
 JsonOption = Annotated[bool, typer.Option("--json", help="print machine-readable JSON")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Behaviour:
+    """How a launch behaves: options of each command that starts one. Raises RequestError: two do not go together."""
+
+    plan: Annotated[
+        bool,
+        typer.Option("--plan", help="print the memory, time and cost of the launch with their sources, start nothing"),
+    ] = False
+    dry_run: DryRunOption = False
+    explain: Annotated[bool, typer.Option("--explain", help="with --dry-run: what each line of the script is for")] = (
+        False
+    )
+    wait: Annotated[bool, typer.Option("--wait", help="wait for the end, then report")] = False
+    follow: Annotated[bool, typer.Option("--follow", help="as --wait, and show the output meanwhile")] = False
+    json: JsonOption = False
+
+    def __post_init__(self) -> None:
+        if self.explain and not self.dry_run:
+            raise RequestError("--explain goes with --dry-run")
+        if self.plan and self.dry_run:
+            raise RequestError("--plan and --dry-run exclude each other: drop one")

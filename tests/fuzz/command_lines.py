@@ -90,7 +90,7 @@ def _table_of(words: tuple[str, ...], name: str, entry: CommandEntry) -> Table:
 
 
 def _listed(command: Command, name: str) -> tuple[str, ...]:
-    own = command.details.signature.parameters
+    own = command.details.parameters
     return tuple(command.details.takes(name)[1]) if name in own else ()
 
 

@@ -33,6 +33,8 @@ REFUSED: list[tuple[list[str] | str, str | list[str]]] = [
     (["run", "train.py"], "run: name your script after --, as in"),
     (["run", "-e", "1", "--", "--fsdp"], "run: name your script after --, as in"),
     (["run", "last", "-n", "2"], "run: --nodes does not go with a run to launch again (bash slurm.sh help run)"),
+    (["run", "last", "--plan", "--dry-run"], "--plan and --dry-run exclude each other: drop one"),
+    (["lesson", "mystery", "-e", "1", "--explain"], "--explain goes with --dry-run"),
     (
         ["export", "svg", "x"],
         "there is no command 'export svg': did you mean csv? (bash slurm.sh help export lists all)",

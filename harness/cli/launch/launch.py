@@ -8,13 +8,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 
 from harness.cli.launch.parameters import SITE
 from harness.cli.launch.start import announced, start
-from harness.cli.options import DryRunOption, ExplainOption, FollowOption, JsonOption, PlanOption, WaitOption
+from harness.cli.options import Behaviour
 from harness.cli.rooms import SHOW_PLAN
 from harness.cli.words import CommandLine
 from harness.common.display.printable import unguarded
@@ -35,43 +35,19 @@ from harness.site.site import Site, override
 T = TypeVar("T")
 
 
-class Behaviour(NamedTuple):
-    """How a launch behaves."""
-
-    dry_run: bool = False
-    plan: bool = False
-    explain: bool = False
-    wait: bool = False
-    follow: bool = False
-    json: bool = False
-
-    def refuse_wrong(self) -> None:
-        """Raises RequestError: there is no script to explain."""
-        if self.explain and not self.dry_run:
-            raise RequestError("--explain goes with --dry-run")
-        if self.plan and self.dry_run:
-            raise RequestError("--plan and --dry-run exclude each other: drop one")
-
-
 def launch(
     line: CommandLine,
     *,
-    plan: PlanOption = False,
-    dry_run: DryRunOption = False,
-    explain: ExplainOption = False,
-    wait: WaitOption = False,
-    follow: FollowOption = False,
-    as_json: JsonOption = False,
+    behaviour: Behaviour,
     whole: Annotated[bool, typer.Option("--all", help="with --help: also the rarely used flags")] = False,
 ) -> int:
     """Launch an exercise, or a training of your own behind --. The flags of a training may come behind --, too."""
-    return launch_line(line, Behaviour(dry_run, plan, explain, wait, follow, as_json), [])
+    return launch_line(line, behaviour, [])
 
 
 def launch_line(line: CommandLine, behaviour: Behaviour, command: list[str]) -> int:
     """Launch what the line asks for; returns the exit code. command: the words before the line's own."""
     experiment, choice = request_of(line)
-    behaviour.refuse_wrong()
     launch_of(experiment).refuse_ambiguous(experiment, line.given)  # a record's or a site's word is the exercise's
     return go(experiment, choice, behaviour, [PROGRAM, *command, *line.argv])
 

@@ -138,11 +138,11 @@ def _panel(option: Option, homes: Sequence[Home], asked: type[Experiment] | None
         return WHERE
     if asked is not None:
         return "The training and its recording"
-    of = {number: cls for number, cls in EXERCISES.items() if cls in homes}
+    named = {number: cls for number, cls in EXERCISES.items() if cls in homes}
     trainings = {number: cls for number, cls in EXERCISES.items() if issubclass(cls, Training)}
-    if trainings.keys() <= of.keys():
+    if trainings.keys() <= named.keys():
         return f"All training exercises ({', '.join(map(str, trainings))})"
-    title = ", ".join(f"exercise {number}: {cls.title}" for number, cls in of.items())
+    title = ", ".join(f"exercise {number}: {cls.title}" for number, cls in named.items())
     return f"{title[:1].upper()}{title[1:]}" or "A training of your own (run -- SCRIPT)"
 
 

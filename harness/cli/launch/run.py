@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from harness.cli.launch.launch import Behaviour, go, launch_line
+from harness.cli.launch.launch import go, launch_line
 from harness.cli.launch.untrusted import YesOption, may_launch, show_request, source_of
-from harness.cli.options import DryRunOption, ExplainOption, FollowOption, JsonOption, PlanOption, WaitOption, run_names
+from harness.cli.options import Behaviour, run_names
 from harness.cli.words import RUN, CommandLine
 from harness.common.errors import RequestError
 from harness.common.paths import COMMAND, PROGRAM
@@ -34,25 +34,19 @@ def run(
         ),
     ] = None,
     *,
-    plan: PlanOption = False,
-    dry_run: DryRunOption = False,
-    explain: ExplainOption = False,
-    wait: WaitOption = False,
-    follow: FollowOption = False,
+    behaviour: Behaviour,
     yes: YesOption = False,
-    as_json: JsonOption = False,
     whole: Annotated[bool, typer.Option("--all", help="with --help: also the rarely used flags")] = False,
 ) -> int:
     """Launch your own training, run [FLAGS] -- SCRIPT|-m MODULE|COMMAND …: no line of it is changed, it gets as many
     ranks as GPUs, and some of its steps are recorded. Or launch a run again."""
-    behaviour = Behaviour(dry_run, plan, explain, wait, follow, as_json)
     if line.script is not None:
         if yes:
             raise RequestError("run: --yes is for a run that is launched again: drop it")
         return launch_line(line if name is None else line._replace(words=[name, *line.words]), behaviour, [RUN])
     if name is None or name.endswith(".py"):
         raise RequestError(f"run: name your script after --, as in {HOW_TO_TYPE}, or a run to launch again: run last")
-    if wrong := [*line.complaints, *line.unknown, *line.given, *line.words, *["--explain"] * explain]:
+    if wrong := [*line.complaints, *line.unknown, *line.given, *line.words, *["--explain"] * behaviour.explain]:
         raise RequestError(f"run: {wrong[0]} does not go with a run to launch again ({COMMAND} help run)")
     return _again(name, behaviour, yes)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 
-from harness.cli.options import DryRunOption, ExplainOption, FollowOption, JsonOption, PlanOption, WaitOption, run_names
+from harness.cli.options import Behaviour, run_names
 from harness.cli.words import CommandLine
 from harness.common.errors import RequestError, nearest_or_list
 from harness.common.paths import COMMAND, PROGRAM
@@ -38,24 +38,17 @@ def mystery(
         int | None,
         typer.Option(min=0, max=10**MOST_DIGITS - 1, help="the same number draws the same mystery; default: random"),
     ] = None,
-    plan: PlanOption = False,
-    dry_run: DryRunOption = False,
-    explain: ExplainOption = False,
-    wait: WaitOption = False,
-    follow: FollowOption = False,
-    as_json: JsonOption = False,
+    behaviour: Behaviour,
 ) -> int:
     """Start a training that is slow for a hidden reason, with the flags of a launch: lesson mystery -e EXERCISE. You
     find the cause in its report, page and trace. Its parts: answer, reveal."""
-    from harness.cli.launch.launch import Behaviour, go, request_of
+    from harness.cli.launch.launch import go, request_of
     from harness.launch.submit import prepare
 
     if not line.argv:
         raise RequestError(f"mystery: to start one, begin with -e 1, as in {COMMAND} lesson mystery -e 1")
     if line.words:
         raise RequestError(_no_part(line.words[0]))
-    behaviour = Behaviour(dry_run, plan, explain, wait, follow, as_json)
-    behaviour.refuse_wrong()
     launch = _of_launch(line)
     experiment, choice = request_of(launch)
     training = _training(experiment)
