@@ -47,6 +47,13 @@ class Relation(LessonPart):
         return any(not COUNTED.search(metric) for metric in re.findall(r"\b[ab]\.\w+", self.holds))
 
 
+class GuessQuestion(LessonPart):
+    """What is asked before the runs: which of them has more of a metric."""
+
+    asks: str
+    metric: str
+
+
 class ExperimentPair(LessonPart):
     """The two experiments of a lesson."""
 
@@ -73,6 +80,7 @@ class Lesson(LessonPart):
     ends: Literal["completed", "stuck", "failed"] = "completed"  # the state in which both runs should end
     title: str
     question: str
+    guess: GuessQuestion | None = None
     a: AnyExperiment
     b: AnyExperiment
     gpus_per_node: int | None = None  # a site with another number is asked for this one

@@ -198,10 +198,11 @@ def because(lesson: Lesson, a: LessonArm, b: LessonArm) -> str:
 
 def numbers_text(one: RelationResult) -> str:
     """A relation's numbers with their units: `run a: 243 ms a step, run b: data loading share 28.1 %`."""
-    return ", ".join(map(_number_text, one.numbers, one.numbers.values()))
+    return ", ".join(map(number_text, one.numbers, one.numbers.values()))
 
 
-def _number_text(name: str, value: float) -> str:
+def number_text(name: str, value: float) -> str:
+    """One number of an arm, as `a.step_ns`, with its unit; other names keep their own."""
     if (metric := METRIC.fullmatch(name)) is None:
         return f"{name}: {rate(value)}"
     text = metric_text(name, value)

@@ -89,6 +89,7 @@ def test_each_lesson_asks_only_for_what_its_runs_can_measure(name: str, cpu: boo
     pair = lesson.pair(cpu)
     decided = answers(lesson, metrics_of(pair.a), metrics_of(pair.b), on_gpu=not cpu, over_network=True)
     assert len(decided) >= 2
+    assert lesson.guess.metric in metrics_of(pair.a) if lesson.guess else lesson.ends != "completed"
     for one in decided:
         assert one.outcome is not RelationOutcome.NOT_COMPARABLE or (cpu and one.relation.needs == "gpu"), one.why
         assert len(one.numbers) == len(one.relation.shows), one.relation.shows
@@ -101,7 +102,7 @@ def test_each_view_a_lesson_names_is_there(name: str) -> None:
 
 
 def test_each_section_that_asks_something_has_the_lesson_of_its_name() -> None:
-    parts = [part for exercise in "01234" for part in re.split(r"^## ", page_of(exercise), flags=re.M)]
+    parts = [part for exercise in "01234" for part in re.split(r"^##+ ", page_of(exercise), flags=re.M)]
     sections = {part.partition(":")[0]: part for part in parts if re.match(r"\d\w*:", part)}
     assert sorted(sections) == ALL
     assert all(re.search(r"^1\. .*\?", text, re.M) for text in sections.values())

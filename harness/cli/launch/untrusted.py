@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -103,7 +104,20 @@ def confirmed(what: str, yes: bool, done: str) -> bool:
 
 
 def agreed(question: str) -> bool:
-    try:
+    with _as_interrupt():
         return typer.confirm(question, err=True)
-    except typer.Abort:  # Ctrl-C or Ctrl-D
+
+
+def typed_text(question: str) -> str:
+    """A line that a person types; it may be empty."""
+    with _as_interrupt():
+        return str(typer.prompt(question, default="", show_default=False, err=True))
+
+
+@contextmanager
+def _as_interrupt() -> Iterator[None]:
+    """Ctrl-C and Ctrl-D at a question end the command as anywhere else."""
+    try:
+        yield
+    except typer.Abort:
         raise KeyboardInterrupt from None

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from harness.cli.launch.start import start_announced
-from harness.cli.launch.untrusted import YesOption, agreed, may_launch, source_of
+from harness.cli.launch.untrusted import YesOption, agreed, may_launch, source_of, typed_text
 from harness.cli.options import JsonOption, named_sites
 from harness.common.errors import RequestError, TrainingMissing
 from harness.experiment.exercises import Experiment
@@ -19,6 +19,9 @@ from harness.run import Run, all_runs
 from harness.site.detection import choose_site, runs_on_cpu
 from harness.site.site import Site
 from harness.study import lessons
+
+if TYPE_CHECKING:
+    from harness.study.guesses import Guess
 
 
 class LessonAtSite(NamedTuple):
@@ -102,7 +105,8 @@ def lesson(
     if again:
         found = lessons.LessonRuns(None, None)
     if missing and wants_runs(again or run, reading, here) and _may_start(asked, found, made, yes):
-        found = _run_missing(asked, found, quiet=as_json)
+        guess = None if as_json else _guess(chosen, made)
+        found = _run_missing(asked, found, guess, quiet=as_json)
         missing = False
     if answer:
         return _answer(asked, found, as_json)
@@ -209,10 +213,25 @@ def _may_start(lesson_at_site: LessonAtSite, lesson_runs: lessons.LessonRuns, ma
     return all(may_launch(source_of(run, run.record), missing, None, yes=yes) for run in made)
 
 
-def _run_missing(lesson_at_site: LessonAtSite, lesson_runs: lessons.LessonRuns, quiet: bool) -> lessons.LessonRuns:
-    """Both runs; the missing ones are started now, all at once if a scheduler queues them."""
+def _guess(lesson: lessons.Lesson, made: list[Run]) -> Guess | None:
+    """What the student expects. Asked at a terminal only, and not again if a run of the lesson keeps a guess."""
+    from harness.study import guesses
+
+    if lesson.guess is None or not sys.stdin.isatty() or guesses.guess_of(lesson.name, made):
+        return None
+    guess = None
+    while guess is None:
+        guess = guesses.parse(lesson.name, typed_text(f"\nGuess first: {lesson.guess.asks}\n{guesses.HOW}"))
+    return guess
+
+
+def _run_missing(
+    lesson_at_site: LessonAtSite, lesson_runs: lessons.LessonRuns, guess: Guess | None, quiet: bool
+) -> lessons.LessonRuns:
+    """Both runs; the missing ones are started now, all at once if a scheduler queues them, and keep the guess."""
     from harness.cli.watch.follow import complete
     from harness.launch.submit import prepare
+    from harness.study.guesses import keep
 
     runs, unfinished = [], []
     lesson = lesson_at_site.lesson
@@ -223,6 +242,8 @@ def _run_missing(lesson_at_site: LessonAtSite, lesson_runs: lessons.LessonRuns, 
         if run is None and prepared is not None:
             typed = lesson_at_site.command(experiment)
             run = start_announced(prepared, typed, hidden=lesson.command_tells)  # noqa: PLW2901 - it was missing
+            if guess is not None:
+                keep(run, guess)
             if backend_of_run(run).HELD:
                 complete(run, quiet or lesson.command_tells, lesson.ends)
             else:

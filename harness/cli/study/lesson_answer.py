@@ -16,6 +16,7 @@ from harness.compare.comparison import FEWEST_STEPS, TOO_FEW_STEPS
 from harness.measure.request import load_summary
 from harness.run import when
 from harness.study import relations
+from harness.study.guesses import beside_measured, guess_of
 from harness.study.lessons import MOST_PAIRS, Lesson, lesson_command, load_lesson
 from harness.study.reference.collect import StoredArm, stored_pair
 from harness.study.reference.stored import Reference, read_reference, reference_folder
@@ -34,11 +35,14 @@ def give_answer(lesson: Lesson, pairs: Sequence[tuple[Run, Run]], site: str | No
     arms = together([pair[0] for pair in quiet or measured]), together([pair[1] for pair in quiet or measured])
     a, b = pairs[-1]
     decided = relations.decide(lesson, *arms)
+    guess = guess_of(lesson.name, [run for pair in pairs for run in pair])
+    guessed = beside_measured(guess, lesson, *arms) if guess else ""
     if as_json:
-        of = {"site": a.record.site.name}
+        of = {"site": a.record.site.name, "guess": guess and guess.model_dump(exclude={"lesson"})}
         print(json.dumps(as_document(lesson, arms, decided) | of, indent=1))
         return
     print(f"{lesson.name}: {lesson.title} (a: {arms[0].name}, b: {arms[1].name})\n")
+    print(f"{guessed}\n" * bool(guessed), end="")
     for letter, arm in zip("ab", arms, strict=True):
         if arm.ending:
             print(f"{letter}: {arm.ending}")

@@ -216,6 +216,7 @@ COMM = Entry(
 EXPORTS = Entry(
     "trace*", "Paraver, Perfetto", "the run's events for another program", "`export`", "wxparaver, ui.perfetto.dev"
 )
+GUESS = Entry("guess.json", "JSON", "what you expected before a lesson's runs", "`lesson`", "`lesson --answer`")
 ANSWER = Entry("mystery-answer.json", "JSON", "the answer to a mystery", "`lesson mystery`", "`lesson mystery`")
 REVEALED = Entry(
     "mystery-revealed.json", "JSON", "the faults of a mystery after its end", "`lesson mystery`", "every command"
@@ -246,6 +247,6 @@ FILES: tuple[Entry, ...] = (
     ),
     *(MONITORS, MONITOR_META, MONITOR_SAMPLES, MONITOR_NETWORK, MONITOR_SUMMARY, MONITOR_PLOTS),
     *(CHECKPOINTS, WEIGHTS, TOKENS),
-    *(SUMMARY, PAGE, COLLECTIVES, VERDICT, COMM, EXPORTS, ANSWER, REVEALED, HIDDEN_FAULTS),
+    *(SUMMARY, PAGE, COLLECTIVES, VERDICT, COMM, EXPORTS, GUESS, ANSWER, REVEALED, HIDDEN_FAULTS),
 )
 """All of them, in the order in which people look for them."""
