@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
 
 from markdown_table import markdown_table
 
@@ -30,41 +29,18 @@ def shown_on_cpu(lesson: Lesson) -> str:
     return "with two nodes" if "network" in asked else "yes"
 
 
-def _runs(number: int, cpu: bool, further: bool | None) -> str:
-    """The commands of an exercise's lessons, each command once, and the run to compare it with. further: of those
-    beyond the workshop's own, or of its own; None: of all."""
-    listed: dict[str, str] = {}
-    rows = []
-    for lesson in (load_lesson(name) for name in lesson_names() if name.startswith(str(number))):
-        if cpu and lesson.on_cpu.a is None:
-            continue  # the runs are those of GPUs
-        found = list(_new(lesson, cpu, listed))
-        rows += [(task, f"`{command}`", other) for task, command, other in found if further in (None, lesson.further)]
-    return markdown_table("task | command | compare with", rows)
+def runs_of(names: Sequence[str]) -> str:
+    """The commands of lessons, a row for each run: on GPUs, and on a CPU where that differs."""
+    rows = (row for name in names for row in _rows(load_lesson(name)))
+    return markdown_table("run | with GPUs | without GPUs", rows)
 
 
-def _new(lesson: Lesson, cpu: bool, listed: dict[str, str]) -> Iterator[tuple[str, str, str]]:
-    """Task, command and run to compare with, of the runs that no earlier lesson has; adds them to `listed`."""
-    name, pair = lesson.name, lesson.commands(cpu)
-    plain = shell_command(type(pair.a)()) or ""
-    commands = [(None if cpu else slide_of(arm)) or shell_command(arm) or "" for arm in (pair.a, pair.b)]
-    if plain in commands and plain not in listed:
-        listed[plain] = name[0]
-        yield name[0], plain, ""
-    new = [command for command in commands if command not in listed]
-    labels = [f"{name}, run {i}" for i in (1, 2)] if len(new) > 1 else [name] * len(new)
-    before = [listed[command] for command in commands if command in listed]
-    for label, command in zip(labels, new, strict=True):
-        listed[command] = label
-        yield label, command, before[0] if before else ""
-        before.append(label)
+def _rows(lesson: Lesson) -> Iterator[tuple[str, str, str]]:
+    gpu, cpu = lesson.commands(cpu=False), lesson.commands(cpu=True)
+    for arm, with_gpus, without in (("a", gpu.a, cpu.a), ("b", gpu.b, cpu.b)):
+        typed = slide_of(with_gpus) or shell_command(with_gpus) or ""
+        here = "–" if lesson.needs_gpus else "the same" if with_gpus == without else f"`{shell_command(without)}`"
+        yield f"{lesson.name}, {arm}", f"`{typed}`", here
 
 
-PARTS: dict[str, Callable[[], str]] = {
-    "lesson-needs": needs,
-    **{
-        f"lessons-{number}{'-further' * bool(further)}{'-cpu' * cpu}": partial(_runs, number, cpu=cpu, further=further)
-        for number, further in ((1, False), (1, True), (2, None), (3, None))
-        for cpu in (False, True)
-    },
-}
+PARTS: dict[str, Callable[[], str]] = {"lesson-needs": needs}

@@ -1,7 +1,7 @@
 """Writes the parts of the documents that follow from declarations: `python scripts/documents/pages.py [NAME…]`.
 
-Each part is between two comments, `<!-- written: NAME -->` and `<!-- end -->`. With names: prints these parts, and
-writes nothing.
+Each part is between two comments, `<!-- written: NAME -->` and `<!-- end -->`; what a command prints is between
+`<!-- seen: COMMAND | LINES -->` and `<!-- end -->`. With names: prints these parts, and writes nothing.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from episodes import parts as parts_of_episodes
 from lesson_tables import PARTS as OF_LESSONS
 from markdown_table import markdown_table
 from method_table import EXAMPLE, cells, methods
+from seen import seen
 
 from harness.analysis.metrics import KEPT, METRICS, OF_KIND, Metric, OfKind
 from harness.analysis.summary import Summary, SummaryPart
@@ -41,7 +43,7 @@ from harness.site.site import load_site
 _LONG = 140  # characters of a text that defines something; shorter ones are in `slurm.sh help numbers TABLE`
 _FORMULA = re.compile(r" [/=−·] |U\(|Σ|∩|∪")
 _FILES = (".py", ".sif")
-_WRITTEN = re.compile(r"(?<=<!-- written: )([\w-]+)( -->\n).*?(?=<!-- end -->)", re.DOTALL)
+_WRITTEN = re.compile(r"(?<=<!-- )(written|seen)(: )(.+?)( -->\n).*?(?=<!-- end -->)", re.DOTALL)
 
 
 def kinds() -> str:
@@ -198,17 +200,23 @@ PARTS: dict[str, Callable[[], str]] = {
     "slide-and-script": slide,
     "slide-here": slide_here,
     **OF_LESSONS,
+    **parts_of_episodes(),
 }
 
 
 def documents() -> list[Path]:
-    found = [*sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "exercises").glob("*/README.md"))]
-    return [path for path in found if "<!-- written: " in path.read_text(encoding="utf-8")]
+    found = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "exercises").glob("*/*.md"))]
+    return [path for path in found if _WRITTEN.search(path.read_text(encoding="utf-8"))]
 
 
 def renewed(text: str) -> str:
     """The document with its parts written anew."""
-    return _WRITTEN.sub(lambda found: f"{found[1]}{found[2]}\n{PARTS[found[1]]()}\n\n", text)
+
+    def anew(found: re.Match[str]) -> str:
+        part = PARTS[found[3]]() if found[1] == "written" else seen(found[3])
+        return f"{found[1]}{found[2]}{found[3]}{found[4]}\n{part}\n\n"
+
+    return _WRITTEN.sub(anew, text)
 
 
 if __name__ == "__main__":

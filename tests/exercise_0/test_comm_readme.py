@@ -1,4 +1,4 @@
-"""What exercise 0's page shows to readers without GPUs is what the slide's node printed."""
+"""What exercise 0's pages show to readers without GPUs is what the slide's node printed."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from harness.site.site import load_site
 from tests.exercise_0.conftest import EXERCISE
 from tests.exercise_0.kit import printed
 
-README = (EXERCISE / "README.md").read_text(encoding="utf-8")
-P2P, TOPOLOGY, IBSTAT = (block.split("```")[0] for block in README.split("```text\n")[1:4])
+LINKS = (EXERCISE / "episode_1_links.md").read_text(encoding="utf-8")
+COLLECTIVES = (EXERCISE / "episode_2_collectives.md").read_text(encoding="utf-8")
+P2P, TOPOLOGY, IBSTAT = (block.split("```")[0] for block in LINKS.split("```text\n")[2:5])
 
 
 def test_the_samples_are_what_the_slides_node_printed() -> None:
@@ -25,6 +26,6 @@ def test_the_samples_are_what_the_slides_node_printed() -> None:
 
 
 def test_the_shorter_benchmark_is_shorter_on_every_device() -> None:
-    (size,) = re.findall(r"--max-bytes (\d+) +# shorter: messages of at most 4 MiB", README)
+    (size,) = re.findall(r"--max-bytes (\d+) +# shorter: messages of at most 4 MiB", COLLECTIVES)
     assert int(size) == 4 * MIB < LARGEST_ON_CPU < LARGEST_ON_GPU
-    assert f"{LARGEST_ON_GPU >> 30} GiB on GPUs and {LARGEST_ON_CPU >> 20} MiB on CPUs" in README
+    assert f"{LARGEST_ON_GPU >> 30} GiB on GPUs and {LARGEST_ON_CPU >> 20} MiB on CPUs" in COLLECTIVES

@@ -14,7 +14,7 @@ GAPS = range(1, 9)
 
 def solution() -> dict[int, list[str]]:
     """What the page has for each gap, a text for each of its places in the script."""
-    page = (EXERCISE / "README.md").read_text(encoding="utf-8")
+    page = (EXERCISE / "ranges.md").read_text(encoding="utf-8")
     found = re.findall(r"^Gap (\d):\n\n```python\n(.*?)```", page, re.MULTILINE | re.DOTALL)
     return {int(number): code.split("...\n") for number, code in found}
 

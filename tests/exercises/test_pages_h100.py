@@ -16,6 +16,7 @@ from harness.theory.devices import peak_flops_per_s
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "exercises/exercise_1_DDP/README.md").read_text(encoding="utf-8")
+PRECISION = (ROOT / "exercises/exercise_1_DDP/episode_3_precision.md").read_text(encoding="utf-8")
 ROWS = dict(re.findall(r"^\| 1\w \| `bash slurm\.sh (.*tests/data/h100.*?)` \| (.*) \|$", PAGE, re.MULTILINE))
 
 
@@ -53,7 +54,7 @@ def test_the_pageable_and_pinned_batches_of_1e_are_told_apart_on_a_real_gpu() ->
 def test_1b_says_the_memory_that_was_measured() -> None:
     theory = (ROOT / "docs/theory.md").read_text(encoding="utf-8")
     measured = re.findall(r"^\| `--micro-batch-size 4(?: --mixed-precision)?` \| .*? \| ([\d.]+) GB \|", theory, re.M)
-    assert f"[{' and '.join(measured)} GB]" in PAGE
+    assert f"[{' and '.join(measured)} GB]" in PRECISION
 
 
 def test_the_section_on_mfu_says_what_was_measured_and_computed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -92,9 +92,9 @@ def with_a_lesson(tree: Path) -> None:
 
 def with_a_lesson_and_its_section(tree: Path) -> None:
     with_a_lesson(tree)
-    page = tree / "exercises/exercise_1_DDP/README.md"
-    section = page.read_text(encoding="utf-8").partition("## 1a: ")[2].partition("\n## ")[0]
-    edit(page, "## Python between two kernels\n", f"## 1z: {section}\n## Python between two kernels\n")
+    page = tree / "exercises/exercise_1_DDP/episode_2_data.md"
+    section = page.read_text(encoding="utf-8").partition("### 1e: ")[2].replace("runs-1e", "runs-1z")
+    edit(page, "### 1e: ", f"### 1z: {section}\n### 1e: ")
     recorded = tree / "configs/references/workshop.yaml"
     recorded.write_text(recorded.read_text(encoding="utf-8").replace("[1a", "[1z, 1a"), encoding="utf-8")
 

@@ -41,9 +41,9 @@ Say = Callable[..., Said]
 
 
 def page_of(exercise: str) -> str:
-    """The page of an exercise; 4: of the faults."""
-    (page,) = [*(ROOT / "exercises").glob(f"exercise_{exercise}_*/README.md")] or [ROOT / "docs" / "faults.md"]
-    return page.read_text(encoding="utf-8")
+    """The pages of an exercise, one after the other; 4: of the faults."""
+    pages = sorted((ROOT / "exercises").glob(f"exercise_{exercise}_*/*.md")) or [ROOT / "docs" / "faults.md"]
+    return "\n".join(page.read_text(encoding="utf-8") for page in pages)
 
 
 def completed(
