@@ -175,7 +175,14 @@ COMMANDS: dict[str, CommandEntry] = {
         ],
         parts={
             "paraver": CommandEntry("harness.cli.export.export:paraver", "for Paraver", docs="docs/timelines.md"),
-            "perfetto": CommandEntry("harness.cli.export.export:perfetto", "for ui.perfetto.dev"),
+            "perfetto": CommandEntry(
+                "harness.cli.export.export:perfetto",
+                "for ui.perfetto.dev",
+                examples=[
+                    ("export perfetto last", "write it beside the run's traces"),
+                    ("export perfetto last --open", "and open it in the browser; nothing is uploaded"),
+                ],
+            ),
             "csv": CommandEntry("harness.cli.export.export:numbers", "every table as CSV", docs="docs/api.md"),
         },
     ),

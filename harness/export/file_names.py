@@ -9,21 +9,21 @@ from harness.common.errors import RequestError
 
 Suffixes = tuple[str, ...]  # of the files that one export writes beside each other
 PARAVER, PERFETTO, AS_GIVEN = (".prv", ".pcf", ".row", ".prv.gz"), (".perfetto.gz",), ("",)
-_NAME = "trace"
+NAME = "trace"
 
 
 def prefix_for(out: Path | None, folder: Path, suffixes: Suffixes) -> tuple[Path, list[str]]:
     """Where to write, without a suffix, and notes: `out`, else the first free of trace, trace-2, … in the folder."""
-    prefix = out or _free(folder / _NAME, suffixes)
-    if out or prefix.name == _NAME:
+    prefix = out or _free(folder / NAME, suffixes)
+    if out or prefix.name == NAME:
         return prefix, []
-    return prefix, [f"{_NAME}{suffixes[0]} existed already and is kept; --out PREFIX sets another name"]
+    return prefix, [f"{NAME}{suffixes[0]} existed already and is kept; --out PREFIX sets another name"]
 
 
 def refuse_taken(out: Path, suffixes: Suffixes) -> None:
     """Raises RequestError: `--out` names a folder, or a file that is already there."""
     if out.is_dir():
-        raise RequestError(f"--out {out}: is a folder; give a new name, as in --out {out / _NAME}")
+        raise RequestError(f"--out {out}: is a folder; give a new name, as in --out {out / NAME}")
     if taken := _taken(out, suffixes):
         raise RequestError(
             f"--out {out}: {taken} exists already and is never overwritten; give another name, for example "

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
+import socket
 import sys
+import webbrowser
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,14 +19,16 @@ from harness.cli.options import JsonOption, run_names
 from harness.cli.read import report
 from harness.common.display.printable import printable
 from harness.common.display.text import how_many
-from harness.common.errors import HarnessError, RequestError
+from harness.common.errors import HarnessError, RequestError, WorkError
 from harness.common.paths import CONFIGS, PROGRAM, expanded
 from harness.common.run_folder.run_files import METRICS
+from harness.common.system.users import this_user
 from harness.export import nsys2prv
-from harness.export.file_names import AS_GIVEN, PARAVER, PERFETTO, prefix_for, refuse_taken
+from harness.export.file_names import AS_GIVEN, NAME, PARAVER, PERFETTO, Suffixes, prefix_for, refuse_taken
 from harness.export.paraver import compress as compress_paraver
 from harness.export.paraver import write_paraver
 from harness.export.perfetto import write_perfetto
+from harness.export.perfetto_page import HOST, PAGE, PORT, PerfettoServer
 from harness.monitor.samples import NodeSamples, find, read
 from harness.monitor.source import MonitorError
 from harness.run import Run, find_run
@@ -223,13 +229,38 @@ def _paraver_submitted(tokens: list[str], options: list[str], as_json: bool) -> 
     return 0
 
 
-def perfetto(tokens: TokensArgument, *, out: OutOption = None, as_json: JsonOption = False) -> int:
+def perfetto(
+    tokens: TokensArgument,
+    *,
+    out: OutOption = None,
+    open_it: Annotated[
+        bool, typer.Option("--open", help="open it there: the browser reads it from this machine, for one minute")
+    ] = False,
+    as_json: JsonOption = False,
+) -> int:
     """One Perfetto trace of all ranks, with the monitor's counters: open it at ui.perfetto.dev."""
     # Not .json.gz unless asked for: the next command must not take the result for the trace of one more rank.
     suffixes = AS_GIVEN if out is not None and out.name.endswith(".gz") else PERFETTO
     if out is not None:
         refuse_taken(out, suffixes)
     found = sources(tokens)
+    if not open_it:
+        return _print(as_json, *_perfetto_written(found, out, suffixes))
+    with PerfettoServer() as server:
+        earlier = None if out else _earlier(found)
+        made, notes = ({"perfetto": str(earlier)}, []) if earlier else _perfetto_written(found, out, suffixes)
+        file = Path(made["perfetto"])
+        link = server.link(file)
+        _print(as_json, made | {"link": link}, notes)
+        sys.stdout.flush()
+        if not server.served():
+            raise WorkError(f"the browser did not read the trace: type it again, or open {file} at {PAGE}")
+        print("the browser has the whole trace", file=sys.stderr)
+    return 0
+
+
+def _perfetto_written(found: ExportSources, out: Path | None, suffixes: Suffixes) -> tuple[dict[str, Any], list[str]]:
+    """Write it; returns what was made, and notes."""
     prefix, notes = prefix_for(out, found.folder(), suffixes)
     target = prefix.with_name(prefix.name + suffixes[0])
     recordings: list[NodeSamples] = []
@@ -240,8 +271,14 @@ def perfetto(tokens: TokensArgument, *, out: OutOption = None, as_json: JsonOpti
             notes.append(f"without the monitor's counters: {error}")
     done = write_perfetto(found.open(), target, found.hosts(), recordings)
     made = {"perfetto": str(done.path), "tasks": done.tasks, "events": done.events}
-    made["megabytes"] = _megabytes(done.path)
-    return _print(as_json, made, notes + done.notes)
+    return made | {"megabytes": _megabytes(done.path)}, notes + done.notes
+
+
+def _earlier(found: ExportSources) -> Path | None:
+    """The file of an earlier export of this run, if no trace of the run is newer: who missed the minute has it."""
+    path = found.folder() / f"{NAME}{PERFETTO[0]}"
+    is_newest = path.is_file() and path.stat().st_mtime > max(trace.stat().st_mtime for trace in found.traces)
+    return path if found.run and is_newest else None
 
 
 def _megabytes(path: Path) -> float:
@@ -258,14 +295,29 @@ def _print(as_json: bool, made: dict[str, Any], notes: list[str], gzip: bool = F
     path = made.pop("prv", None) or made.pop("perfetto")
     counted = [how_many(made[f"{what}s"], what) for what in ("task", "thread", "record", "event") if f"{what}s" in made]
     by = [f"{made['engine']} engine"] if "engine" in made else []
-    print(f"{path}\n  {', '.join([*by, *counted])}")
+    print(path)
+    if by or counted:
+        print(f"  {', '.join([*by, *counted])}")
     for note in notes:
         print(f"  note: {note}")
     if path.endswith((".prv", ".prv.gz")):
         print(f"  views to open with it: {CONFIGS / 'paraver'}/*.cfg")
+    elif "link" in made:
+        _offer(made["link"])
     else:
         print("  open it at https://ui.perfetto.dev or in chrome://tracing")
     return 0
+
+
+def _offer(link: str) -> None:
+    """Open the link where there is a display, else say how a browser elsewhere reaches this machine."""
+    if {"DISPLAY", "WAYLAND_DISPLAY"} & {*os.environ} and webbrowser.open(link):
+        print(f"  opened in your browser: {link}")
+    else:
+        tunnel = shlex.join(["ssh", "-L", f"{PORT}:{HOST}:{PORT}", f"{this_user()}@{socket.getfqdn()}"])
+        print(f"  open within one minute, in Chrome or Firefox: {link}")
+        print(f"  if the browser is on another machine, first type there: {tunnel}")
+    print("  it reads the file from this machine, nothing is uploaded; if it asks, allow the page your local network")
 
 
 def numbers(
