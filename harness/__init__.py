@@ -1,6 +1,6 @@
 """Launch, profile, measure and explain distributed AI training.
 
-The Python API for notebooks; docs/api.md shows it. The import is fast: modules are loaded at their first use.
+The Python API for notebooks; configs/report.ipynb shows it. The import is fast: modules are loaded at their first use.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ def analyse(what: Traces, window: str = "steps") -> Summary:
     """The numbers of a run, or of trace files and folders that form one job.
 
     Args:
-        what: a run, a path, or several paths of one job.
+        what: a run, also by job id, name or `last`; a path, or several paths of one job.
         window: "steps", the profiled steps; "gpu", from the first device event to the last.
 
     Raises:
-        RequestError: the files belong to several jobs.
+        RequestError: there is no such run or path, or the files belong to several jobs.
         WorkError: nothing can be read.
     """
     from harness.measure.paths import measure_one
@@ -71,7 +71,7 @@ def load_summary(what: Traces, window: str = "steps") -> Summary:
     """As `analyse`, but if `report` kept a summary in the run, it is read and no trace is opened.
 
     Args:
-        what: as for `analyse`; also a summary.json, or a run by job id, name, or `last`.
+        what: as for `analyse`; also a summary.json.
         window: as for `analyse`; a kept summary is of "steps".
 
     Raises:
@@ -94,7 +94,7 @@ def what_if(what: Traces) -> Replay:
         what: as for `analyse`.
 
     Raises:
-        RequestError: the files belong to several jobs.
+        RequestError: there is no such run or path, or the files belong to several jobs.
         WorkError: nothing can be read, or the replay does not repeat the run.
     """
     from harness.common.errors import WorkError
@@ -112,11 +112,11 @@ def what_if(what: Traces) -> Replay:
 def events(what: Traces) -> dict[str, EventColumn]:
     """Every event of the devices, of all ranks: columns for pandas.DataFrame and polars.DataFrame.
 
-    `start_ns`, `duration_ns`, `name`, `kind`, `rank`, `device`, `stream`, `correlation`, `range`; docs/api.md
-    defines them.
+    `start_ns`, `duration_ns`, `name`, `kind`, `rank`, `device`, `stream`, `correlation`, `range`;
+    configs/report.ipynb defines them.
 
     Raises:
-        RequestError: the files belong to several jobs.
+        RequestError: there is no such run or path, or the files belong to several jobs.
         WorkError: there is no trace, or one cannot be read.
     """
     from harness.measure.events import events as columns
@@ -133,8 +133,10 @@ def _show_in_words() -> None:
 
 
 def _paths(what: Traces) -> Sequence[Path | str]:
+    from harness.measure.request import resolve_path
+
     if isinstance(what, str | Path):
-        return [what]
+        return [resolve_path(str(what))]
     return what if isinstance(what, Sequence) else [what.path]
 
 

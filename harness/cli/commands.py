@@ -183,7 +183,7 @@ COMMANDS: dict[str, CommandEntry] = {
                     ("export perfetto last --open", "and open it in the browser; nothing is uploaded"),
                 ],
             ),
-            "csv": CommandEntry("harness.cli.export.export:numbers", "every table as CSV", docs="docs/api.md"),
+            "csv": CommandEntry("harness.cli.export.export:numbers", "every table as CSV", docs="configs/report.ipynb"),
         },
     ),
     "lesson": CommandEntry(

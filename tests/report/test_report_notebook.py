@@ -1,7 +1,8 @@
-"""configs/report.ipynb: its cells run on any run and show the report's numbers."""
+"""configs/report.ipynb, the page of the Python API: its cells run on any run and show the report's numbers."""
 
 from __future__ import annotations
 
+import gzip
 import re
 from pathlib import Path
 
@@ -11,7 +12,9 @@ import pytest
 import harness
 from harness.analysis.summary import Collective, Device, IdleCause, RankTraining, Summary
 from harness.common.errors import RequestError
-from tests.report.notebook_cells import CODE, NOTEBOOK, executed
+from harness.experiment.exercises import DDP
+from tests.report.notebook_cells import CODE, NOTEBOOK, WORDS, executed
+from tests.study.kit import completed
 from tests.synthetic.job import write_traces
 
 
@@ -49,6 +52,24 @@ def test_the_cells_show_what_the_report_shows(
     assert [text.get_text() for text in parts] == ["computing", "communicating alone", "copying", "idle"]
 
 
+def test_the_newest_run_is_taken_and_events_have_the_columns_that_the_notebook_defines(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HARNESS_RUNS", str(tmp_path / "runs"))
+    torch = completed(tmp_path / "runs", "1", DDP()).path / "torch"
+    torch.mkdir()
+    for trace in folder.iterdir():
+        (torch / f"{trace.name}.gz").write_bytes(gzip.compress(trace.read_bytes()))
+    names, _ = executed(monkeypatch, "last", folder)
+    said = capsys.readouterr().out
+    assert "1.0 ms per step" in said and "same 1.0 (1.0, 1.0)" in said and "1.00 ms replayed" in said
+    assert (
+        {"communication", "gemm"} <= {*names["table"]["kind"]} and len(names["kernels"]) and len(names["collectives"])
+    )
+    documented = re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", WORDS, re.MULTILINE)))
+    assert {*documented} == {*names["table"].columns}
+
+
 def test_the_steps_of_two_runs_are_beside_each_other(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -72,9 +93,9 @@ def test_it_is_a_notebook_as_nbformat_4_has_it_nobody_ran_it_and_it_uses_public_
         assert {name: cell[name] for name in of_code} == of_code
     kinds = [cell["cell_type"] for cell in NOTEBOOK["cells"]]
     assert kinds == ["markdown", "code"] * (len(kinds) // 2) + ["markdown"], "each cell has its sentence above"
-    lines = [line for code in CODE for line in code.splitlines() if "import" in line and "harness" in line]
-    used = {name for line in lines for name in line.removeprefix("from harness import ").split(", ")}
-    assert lines and used <= set(harness.__all__)
+    imported = [each for code in CODE for each in re.findall(r"^(?:from|import) (harness.*)$", code, re.MULTILINE)]
+    used = {name for each in imported for name in each.removeprefix("harness import ").split(", ")}
+    assert used - {*harness.__all__} == {"harness.compare.summaries import compare"}
 
 
 UNKNOWN = Device(
@@ -98,7 +119,7 @@ CLOCKS = [RankTraining(rank=r, step_durations_ns=[10**7, 2 * 10**7]) for r in ra
 def test_whatever_a_run_lacks_its_cells_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: Summary, figures: int, lines: list[float] | None
 ) -> None:
-    names, shown = executed(monkeypatch, kept(tmp_path / "run", given))
+    names, shown = executed(monkeypatch, kept(tmp_path / "run", given), traces=False)
     assert (len(shown), names["summary"]) == (figures, given)
     if lines:
         drawn = shown[0].axes[0].lines
