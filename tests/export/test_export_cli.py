@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import re
+import socket
+from concurrent.futures import Future, ThreadPoolExecutor
+from http.client import HTTPConnection
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 from harness.cli.main import main
+from harness.export import perfetto_page
 from tests.export import strict_prv
 from tests.real_traces import real_trace
 from tests.synthetic import kineto as synthetic
+from tests.waiting import limit_s
 
 
 def kineto(path: Path, rank: int) -> Path:
@@ -221,3 +229,75 @@ def test_a_home_folder_is_found_by_its_tilde(
 ) -> None:
     monkeypatch.setenv("HOME", str(run))
     assert main([*command.split(), "~/torch"]) == 0
+
+
+# ---- `export perfetto --open`: Perfetto's page reads one file from this machine, and nobody else reads anything
+
+
+@pytest.fixture
+def any_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no display."""
+    monkeypatch.setattr(perfetto_page, "PORT", 0)
+    monkeypatch.setattr(os, "environ", {name: os.environ[name] for name in os.environ if "DISPLAY" not in name})
+
+
+def answer(url: str, origin: str | None, method: str = "GET") -> tuple[int, str | None, bytes]:
+    """Status, who may read it, content."""
+    connection = HTTPConnection(urlsplit(url).netloc, timeout=limit_s())
+    connection.request(method, urlsplit(url).path, headers={"Origin": origin} if origin else {})
+    got = connection.getresponse()
+    return got.status, got.headers["Access-Control-Allow-Origin"], got.read()
+
+
+@pytest.mark.usefixtures("any_port")
+def test_perfettos_page_reads_the_file_once_and_nobody_else_reads_anything(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page, out = "https://ui.perfetto.dev", run / "one.gz"
+    with ThreadPoolExecutor(1) as browser:
+        asked: list[Future[Any]] = []
+
+        def opened(link: str) -> bool:
+            url = link.removeprefix(f"{page}/#!/?url=")
+            wrong = [(url, None), (url, "https://a.example"), (url, page, "POST"), (f"{url}x", page)]
+            outside = (f"{url.rpartition('/')[0]}/../run.json", page)
+            asked.extend(
+                browser.submit(answer, *each) for each in (*wrong, outside, (url, page, "OPTIONS"), (url, page))
+            )
+            return True
+
+        monkeypatch.setitem(os.environ, "DISPLAY", ":0")
+        monkeypatch.setattr("webbrowser.open", opened)
+        assert main(["export", "perfetto", str(run), "--open", "--out", str(out)]) == 0
+    *refused, may, read = [each.result() for each in asked]
+    assert [each[:2] for each in refused] == [(404, None)] * 2 + [(501, None)] + [(404, None)] * 2
+    assert (may, read) == ((200, page, b""), (200, page, out.read_bytes()))
+    said = capsys.readouterr()
+    assert "opened in your browser: https" in said.out and "the browser has the whole trace" in said.err
+
+
+@pytest.mark.usefixtures("any_port")
+def test_where_nobody_opens_the_link_it_ends_and_the_next_one_offers_the_same_file(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(perfetto_page, "WAIT_S", 0)
+    written = []
+    for newer_s in (-1, -1, 1):
+        assert main(["export", "perfetto", str(run), "--open"]) == 1
+        written.append(len(list(run.rglob("*.perfetto.gz"))))
+        at_s = (run / "torch" / "trace.perfetto.gz").stat().st_mtime + newer_s
+        os.utime(run / "torch" / "rank0.json.gz", (at_s, at_s))
+    said = capsys.readouterr()
+    assert "did not read the trace" in said.err and "first type there: ssh -L " in said.out
+    assert main(["export", "perfetto", str(run), "--open"]) == 1
+    assert [*written, len(list(run.rglob("*.perfetto.gz")))] == [1, 1, 1, 2]
+
+
+def test_where_the_port_is_taken_nothing_is_written(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        monkeypatch.setattr(perfetto_page, "PORT", other.getsockname()[1])
+        assert main(["export", "perfetto", str(run), "--open"]) == 1
+    assert f"port {perfetto_page.PORT} of this machine cannot be used" in capsys.readouterr().err
+    assert not list(run.rglob("*.perfetto.gz"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import socket
 import sys
 import webbrowser
@@ -19,7 +18,7 @@ from harness.cli.options import JsonOption, run_names
 from harness.cli.read import report
 from harness.common.display.printable import printable
 from harness.common.display.text import how_many
-from harness.common.errors import HarnessError, RequestError, WorkError
+from harness.common.errors import HarnessError, RequestError
 from harness.common.paths import CONFIGS, PROGRAM, expanded
 from harness.common.run_folder.run_files import METRICS
 from harness.common.system.users import this_user
@@ -28,7 +27,7 @@ from harness.export.file_names import AS_GIVEN, NAME, PARAVER, PERFETTO, Suffixe
 from harness.export.paraver import compress as compress_paraver
 from harness.export.paraver import write_paraver
 from harness.export.perfetto import write_perfetto
-from harness.export.perfetto_page import HOST, PAGE, PORT, PerfettoServer
+from harness.export.perfetto_page import HOST, PORT, PerfettoServer
 from harness.monitor.samples import NodeSamples, find, read
 from harness.monitor.source import MonitorError
 from harness.run import Run, find_run
@@ -67,10 +66,11 @@ class ExportSources:
 
     def hosts(self) -> dict[int, str]:
         """Node name by rank, as the training wrote it down; a Kineto trace does not name its node."""
-        lines = [line for file in (self.run.metrics() if self.run else []) for line in _lines_of(file)]
+        # A file that cannot be read has no lines: then a rank's node has no name, as in a trace from elsewhere.
         return {
             line["rank"]: line["host"]
-            for line in lines
+            for file in (self.run.metrics() if self.run else [])
+            for line in METRICS.known_objects(file)
             if line.get("event") == "start" and isinstance(line.get("rank"), int) and isinstance(line.get("host"), str)
         }
 
@@ -86,11 +86,6 @@ class ExportSources:
         for failed in (each for each in read if isinstance(each, HarnessError)):
             raise failed
         return [each for each in read if not isinstance(each, HarnessError)]
-
-
-def _lines_of(metrics: Path) -> list[dict[str, Any]]:
-    """Empty where the file cannot be read: then a rank's node has no name, as in a trace from elsewhere."""
-    return list(METRICS.known_objects(metrics))
 
 
 def sources(tokens: list[str]) -> ExportSources:
@@ -111,8 +106,11 @@ def sources(tokens: list[str]) -> ExportSources:
         print(f"{PROGRAM}: not searched for traces: {each}", file=sys.stderr)
     if not traces:
         raise RequestError(f"{', '.join(tokens)}: there is no trace (.json.gz, .sqlite, .nsys-rep, .db) in it")
-    reports = [path for path in traces if path.name.endswith((".sqlite", ".nsys-rep"))]
-    return ExportSources(traces, run if len(tokens) == 1 else None, reports)
+    return ExportSources(
+        traces,
+        run=run if len(tokens) == 1 else None,
+        reports=[path for path in traces if path.name.endswith((".sqlite", ".nsys-rep"))],
+    )
 
 
 def paraver(
@@ -184,8 +182,15 @@ def paraver(
                 raise
             notes.append(f"nsys2prv was tried first: {error}")
     done = write_paraver(found.open(), prefix, found.hosts())
-    made = {"engine": "own", "prv": str(done.prv), "tasks": done.tasks, "threads": done.threads, "nodes": done.nodes}
-    made |= {"records": done.records, "duration_ns": done.end_ns}
+    made = {
+        "engine": "own",
+        "prv": str(done.prv),
+        "tasks": done.tasks,
+        "threads": done.threads,
+        "nodes": done.nodes,
+        "records": done.records,
+        "duration_ns": done.end_ns,
+    }
     return _print(as_json, made, notes + done.notes, compress)
 
 
@@ -218,8 +223,15 @@ def _paraver_submitted(tokens: list[str], options: list[str], as_json: bool) -> 
         raise RequestError(
             f"--submit takes the job's sbatch options from {run.record_file}: {why}: convert it here, without --submit"
         )
-    python = python_of(run.record.site, this_machine())
-    argv: list[Word] = [python, "-m", "harness", "export", "paraver", str(run.path), *options]
+    argv: list[Word] = [
+        python_of(run.record.site, this_machine()),
+        "-m",
+        "harness",
+        "export",
+        "paraver",
+        str(run.path),
+        *options,
+    ]
     job_id = backend_of_run(run).submit_after(run, argv, state_of(run) in FINAL)
     output = run.log_after(job_id)
     if as_json:
@@ -249,35 +261,30 @@ def perfetto(
     with PerfettoServer() as server:
         earlier = None if out else _earlier(found)
         made, notes = ({"perfetto": str(earlier)}, []) if earlier else _perfetto_written(found, out, suffixes)
-        file = Path(made["perfetto"])
-        link = server.link(file)
-        _print(as_json, made | {"link": link}, notes)
-        sys.stdout.flush()
-        if not server.served():
-            raise WorkError(f"the browser did not read the trace: type it again, or open {file} at {PAGE}")
-        print("the browser has the whole trace", file=sys.stderr)
+        _print(as_json, made | {"link": server.link(Path(made["perfetto"]))}, notes)
+        server.serve()
+    print("the browser has the whole trace", file=sys.stderr)
     return 0
 
 
 def _perfetto_written(found: ExportSources, out: Path | None, suffixes: Suffixes) -> tuple[dict[str, Any], list[str]]:
     """Write it; returns what was made, and notes."""
     prefix, notes = prefix_for(out, found.folder(), suffixes)
-    target = prefix.with_name(prefix.name + suffixes[0])
     recordings: list[NodeSamples] = []
     for folder in (folder for monitor in (found.run.monitors() if found.run else []) for folder in find(monitor)):
         try:
             recordings.append(read(folder))
         except MonitorError as error:
             notes.append(f"without the monitor's counters: {error}")
-    done = write_perfetto(found.open(), target, found.hosts(), recordings)
-    made = {"perfetto": str(done.path), "tasks": done.tasks, "events": done.events}
-    return made | {"megabytes": _megabytes(done.path)}, notes + done.notes
+    done = write_perfetto(found.open(), prefix.with_name(prefix.name + suffixes[0]), found.hosts(), recordings)
+    made = {"perfetto": str(done.path), "tasks": done.tasks, "events": done.events, "megabytes": _megabytes(done.path)}
+    return made, notes + done.notes
 
 
 def _earlier(found: ExportSources) -> Path | None:
     """The file of an earlier export of this run, if no trace of the run is newer: who missed the minute has it."""
     path = found.folder() / f"{NAME}{PERFETTO[0]}"
-    is_newest = path.is_file() and path.stat().st_mtime > max(trace.stat().st_mtime for trace in found.traces)
+    is_newest = path.is_file() and all(path.stat().st_mtime > trace.stat().st_mtime for trace in found.traces)
     return path if found.run and is_newest else None
 
 
@@ -290,34 +297,33 @@ def _print(as_json: bool, made: dict[str, Any], notes: list[str], gzip: bool = F
     if gzip:
         made["prv"] = str(compress_paraver(Path(made["prv"])))
     if as_json:
-        print(json.dumps(made | {"notes": notes}, indent=1))
+        print(json.dumps(made | {"notes": notes}, indent=1), flush=True)
         return 0
     path = made.pop("prv", None) or made.pop("perfetto")
     counted = [how_many(made[f"{what}s"], what) for what in ("task", "thread", "record", "event") if f"{what}s" in made]
     by = [f"{made['engine']} engine"] if "engine" in made else []
-    print(path)
-    if by or counted:
-        print(f"  {', '.join([*by, *counted])}")
+    print("\n  ".join([path, *filter(None, [", ".join([*by, *counted])])]))
     for note in notes:
         print(f"  note: {note}")
     if path.endswith((".prv", ".prv.gz")):
         print(f"  views to open with it: {CONFIGS / 'paraver'}/*.cfg")
     elif "link" in made:
-        _offer(made["link"])
+        print(_offered(made["link"]), flush=True)
     else:
         print("  open it at https://ui.perfetto.dev or in chrome://tracing")
     return 0
 
 
-def _offer(link: str) -> None:
+def _offered(link: str) -> str:
     """Open the link where there is a display, else say how a browser elsewhere reaches this machine."""
     if {"DISPLAY", "WAYLAND_DISPLAY"} & {*os.environ} and webbrowser.open(link):
-        print(f"  opened in your browser: {link}")
+        how = f"opened in your browser: {link}"
     else:
-        tunnel = shlex.join(["ssh", "-L", f"{PORT}:{HOST}:{PORT}", f"{this_user()}@{socket.getfqdn()}"])
-        print(f"  open within one minute, in Chrome or Firefox: {link}")
-        print(f"  if the browser is on another machine, first type there: {tunnel}")
-    print("  it reads the file from this machine, nothing is uploaded; if it asks, allow the page your local network")
+        how = (
+            f"open within one minute, in Chrome or Firefox: {link}\n  from another machine, first type there: "
+            f"ssh -L {PORT}:{HOST}:{PORT} {this_user()}@{socket.getfqdn()}"
+        )
+    return f"  {how}\n  it reads the file from this machine, nothing is uploaded; allow your local network if it asks"
 
 
 def numbers(
@@ -334,8 +340,6 @@ def numbers(
     from harness.report.page.write import run_among
     from harness.report.tables.catalogue import write_tables
 
-    measured = measure_request(ReportRequest(paths, window=window, workers=workers))
-    run = run_among(paths)
-    place = out or (run.path if run else Path()) / "csv"
-    write_tables(measured.summaries, place)
+    place = out or (run.path if (run := run_among(paths)) else Path()) / "csv"
+    write_tables(measure_request(ReportRequest(paths, window=window, workers=workers)).summaries, place)
     print(printable(str(place)))
