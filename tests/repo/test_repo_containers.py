@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -107,3 +108,34 @@ def test_the_training_image_s_test_passes_with_the_pins(tmp_path: Path) -> None:
     done = imports("--requirements", str(listed))
     assert done.returncode == 0, done.stderr
     assert len([line for line in done.stdout.splitlines() if ": " in line]) >= len(asked)
+
+
+@pytest.mark.parametrize("gpus", [0, 2])
+def test_open_ondemands_job_starts_jupyterlab_in_the_folder_of_the_runs_with_the_notebook(
+    tmp_path: Path, gpus: int
+) -> None:
+    """Its submit file, with values of the form in the place of Ruby's tags, and with stand-ins of what it starts."""
+    form, submit = ((CONTAINERS / "ondemand" / name).read_text("utf-8") for name in ("form.yml", "submit.yml.erb"))
+    asked = yaml.safe_load(form)
+    assert {*asked["attributes"]} <= {*asked["form"]}
+    assert {*re.findall(r"<%(?:=|- if) (\w+)", submit)} == {name for name in asked["form"] if name[:3] != "bc_"}
+    course = (ROOT / "configs" / "course.env.example").read_text("utf-8")
+    assert {*re.findall(r"HARNESS_\w+", form + submit)} <= {*re.findall(r"HARNESS_\w+", course)}
+    values = {"checkout": str(ROOT), "environment": f"{tmp_path}/a b", "runs": "$HOME/my runs", "cores": "8"}
+    submit = re.sub(r"^ *<%- if gpus.to_i > 0 -%>\n(.*)^ *<%- end -%>\n", r"\1" * (gpus > 0), submit, flags=re.M | re.S)
+    filled = re.sub(r"<%= (\w+)(?:\.to_i)? %>", lambda tag: (values | {"gpus": str(gpus)})[tag[1]], submit)
+    job = yaml.safe_load(filled)
+    assert job["script"]["native"][2:] == ["--cpus-per-task=8", f"--gres=gpu:{gpus}"][: 1 + (gpus > 0)]
+    (tmp_path / "a b").mkdir()
+    python = tmp_path / "a b" / "harness-python"
+    python.write_text('#!/bin/sh\nprintf "%s\\n" "$HARNESS_RUNS" "$JUPYTER_TOKEN" "$@"\n')
+    python.chmod(0o755)
+    ondemand = "host=node7; find_port() { echo 4711; }; create_passwd() { echo secret; }"
+    words = "\n".join([ondemand, job["batch_connect"]["before_script"], job["batch_connect"]["run_script"]])
+    command = ["env", f"HOME={tmp_path}", "bash", "-euc", words]
+    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=limit_s()).stdout.splitlines()
+    runs = tmp_path / "my runs"
+    assert said[:4] == [str(runs), "secret", "-m", "jupyterlab"]
+    assert {"--port=4711", "--ServerApp.base_url=/node/node7/4711/", f"--ServerApp.root_dir={runs}"} <= {*said}
+    opened = [word.partition("/lab/tree/")[2] for word in said if "default_url" in word]
+    assert (runs / opened[0]).read_text("utf-8") == (ROOT / "configs" / "report.ipynb").read_text("utf-8")
