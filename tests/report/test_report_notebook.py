@@ -52,7 +52,7 @@ def test_the_cells_show_what_the_report_shows(
     assert [text.get_text() for text in parts] == ["computing", "communicating alone", "copying", "idle"]
 
 
-def test_the_newest_run_is_taken_and_events_have_the_columns_that_the_notebook_defines(
+def test_the_newest_run_is_compared_and_its_events_have_the_columns_that_the_notebook_defines(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HARNESS_RUNS", str(tmp_path / "runs"))
@@ -60,25 +60,17 @@ def test_the_newest_run_is_taken_and_events_have_the_columns_that_the_notebook_d
     torch.mkdir()
     for trace in folder.iterdir():
         (torch / f"{trace.name}.gz").write_bytes(gzip.compress(trace.read_bytes()))
-    names, _ = executed(monkeypatch, "last", folder)
+    write_traces(tmp_path / "other", ranks=1)
+    names, figures = executed(monkeypatch, "last", tmp_path / "other")
     said = capsys.readouterr().out
     assert "1.0 ms per step" in said and "same 1.0 (1.0, 1.0)" in said and "1.00 ms replayed" in said
     assert (
         {"communication", "gemm"} <= {*names["table"]["kind"]} and len(names["kernels"]) and len(names["collectives"])
     )
+    assert [len(times) for times in names["boxes"]] == [8, 4], "of two ranks, and of one"
+    assert ["this run", "the other run"] in [[t.get_text() for t in f.axes[0].get_xticklabels()] for f in figures]
     documented = re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", WORDS, re.MULTILINE)))
     assert {*documented} == {*names["table"].columns}
-
-
-def test_the_steps_of_two_runs_are_beside_each_other(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_traces(tmp_path / "other", ranks=1)
-    _, alone = executed(monkeypatch, folder)
-    names, both = executed(monkeypatch, folder, tmp_path / "other")
-    assert len(both) == len(alone) + 1
-    assert [len(times) for times in names["boxes"]] == [8, 4], "of two ranks, and of one"
-    assert ["this run", "the other run"] in [[t.get_text() for t in f.axes[0].get_xticklabels()] for f in both]
 
 
 def test_it_is_a_notebook_as_nbformat_4_has_it_nobody_ran_it_and_it_uses_public_functions() -> None:
