@@ -73,7 +73,7 @@ class PerfettoServer(HTTPServer):
         while self.path:
             self.timeout = end_s - time.monotonic()
             if self.timeout <= 0:
-                raise WorkError(f"the browser did not read the trace: type it again, or open {self.file} at {PAGE}")
+                raise WorkError(f"no browser read the trace: type the command again, or open {self.file} at {PAGE}")
             self.handle_request()
 
     def handle_error(self, request: Any, client_address: Any) -> None:

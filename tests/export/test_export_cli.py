@@ -276,7 +276,7 @@ def test_where_nobody_opens_the_link_it_ends_and_the_next_one_offers_the_same_fi
         os.utime(run / "torch" / "rank0.json.gz", (at_s, at_s))
     said = capsys.readouterr()
     assert written == [1, 1, 1, 2] and said.out.count("\n  2 tasks, ") == 2
-    assert "did not read the trace" in said.err and "first type there: ssh -L " in said.out
+    assert "no browser read the trace" in said.err and "first type there: ssh -L " in said.out
 
 
 def test_where_the_port_is_taken_nothing_is_written(

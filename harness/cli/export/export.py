@@ -320,10 +320,10 @@ def _offered(link: str) -> str:
         how = f"opened in your browser: {link}"
     else:
         how = (
-            f"open within one minute, in Chrome or Firefox: {link}\n  from another machine, first type there: "
-            f"ssh -L {PORT}:{HOST}:{PORT} {this_user()}@{socket.getfqdn()}"
+            f"open within one minute, in Chrome or Firefox: {link}\n"
+            f"  if the browser is on another machine, first type there: ssh -L {PORT}:{HOST}:{PORT} {this_user()}@{socket.getfqdn()}"
         )
-    return f"  {how}\n  it reads the file from this machine, nothing is uploaded; allow your local network if it asks"
+    return f"  {how}\n  the browser reads the file from this machine, nothing is uploaded; if it asks, allow the local network"
 
 
 def numbers(
