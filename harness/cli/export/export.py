@@ -223,21 +223,12 @@ def _paraver_submitted(tokens: list[str], options: list[str], as_json: bool) -> 
         raise RequestError(
             f"--submit takes the job's sbatch options from {run.record_file}: {why}: convert it here, without --submit"
         )
-    argv: list[Word] = [
-        python_of(run.record.site, this_machine()),
-        "-m",
-        "harness",
-        "export",
-        "paraver",
-        str(run.path),
-        *options,
-    ]
+    python = python_of(run.record.site, this_machine())
+    argv: list[Word] = [python, "-m", "harness", "export", "paraver", str(run.path), *options]
     job_id = backend_of_run(run).submit_after(run, argv, state_of(run) in FINAL)
-    output = run.log_after(job_id)
-    if as_json:
-        print(json.dumps({"job_id": job_id, "after": run.job_id, "output": str(output)}))
-    else:
-        print(f"submitted {job_id}: it converts {run.name} when that run has ended; its output is in {output}")
+    made = {"job_id": job_id, "after": run.job_id, "output": str(run.log_after(job_id))}
+    said = f"submitted {job_id}: it converts {run.name} when that run has ended; its output is in {made['output']}"
+    print(json.dumps(made) if as_json else said)
     return 0
 
 
@@ -321,9 +312,13 @@ def _offered(link: str) -> str:
     else:
         how = (
             f"open within one minute, in Chrome or Firefox: {link}\n"
-            f"  if the browser is on another machine, first type there: ssh -L {PORT}:{HOST}:{PORT} {this_user()}@{socket.getfqdn()}"
+            "  if the browser is on another machine, first type there: "
+            f"ssh -L {PORT}:{HOST}:{PORT} {this_user()}@{socket.getfqdn()}"
         )
-    return f"  {how}\n  the browser reads the file from this machine, nothing is uploaded; if it asks, allow the local network"
+    return (
+        f"  {how}\n"
+        "  the browser reads the file from this machine, nothing is uploaded; if it asks, allow the local network"
+    )
 
 
 def numbers(
