@@ -18,7 +18,7 @@ from tests.synthetic.job import write_traces
 from tests.wheel.wheel_shared import ROOT, Installed, metadata, run
 
 FOLDERS = ("harness", "configs", "templates", "exercises", "containers", "docs", "scripts/wheel")
-SOURCES = (*FOLDERS, "pyproject.toml", "README.md", "LICENSE")
+SOURCES = (*FOLDERS, "pyproject.toml", "README.md", "LICENSE", "LICENSE-docs")
 # What runs, a course and Python leave in the folders.
 LEFT = (
     "exercises/exercise_1_DDP/profiler/run/run.json", "exercises/exercise_1_DDP/logs/1/log.out",
