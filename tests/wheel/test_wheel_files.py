@@ -51,7 +51,7 @@ def test_what_runs_and_python_leave_in_the_folders_is_in_neither(source: Path, w
 def test_its_metadata_is_valid_and_names_each_python_that_it_supports(wheel: Path) -> None:
     found = metadata(wheel)
     assert found.name == "training-traces"
-    assert found.license_expression == "Apache-2.0"
+    assert found.license_expression == "Apache-2.0 AND CC-BY-4.0"
     named = [c.rpartition(" :: ")[2] for c in found.classifiers or [] if re.search(r":: 3\.\d+$", c)]
     assert named == PYTHONS
     assert found.requires_python is not None
