@@ -43,8 +43,10 @@ def cells(page: str) -> list[str]:
 
 
 def cases(texts: list[str]) -> list[object]:
-    long = [pytest.mark.long, pytest.mark.train]
-    return [pytest.param(text, marks=long if TRAINS.search(text) else [], id=text.splitlines()[-1]) for text in texts]
+    """A training is long; so is pip, which takes five times as long as uv, and installs the wheel in other tests."""
+    trains = [pytest.mark.long, pytest.mark.train]
+    marks = [trains if TRAINS.search(text) else trains[:1] if text.startswith("pip ") else [] for text in texts]
+    return [pytest.param(text, marks=its, id=text.splitlines()[-1]) for text, its in zip(texts, marks, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -78,10 +80,10 @@ def arrive(without_git: Path, program: str = "pip") -> Iterator[Newcomer]:
         programs = Path(place) / "programs"
         assert run(sys.executable, "-m", "venv", programs).returncode == 0
         (programs / "bin" / "git").symlink_to(str(shutil.which("git")))
-        (programs / "python3").symlink_to(Path(sys.executable).resolve())  # uv takes none of an environment
+        (Path(place) / "python3").symlink_to(Path(sys.executable).resolve())  # uv takes none of an environment
         if run(programs / "bin" / "pip", "install", program, "setuptools>=77").returncode:
             pytest.skip("no package index can be reached from here")
-        yield Newcomer(Path(place), f"{programs}/bin:{without_git}:{programs}")
+        yield Newcomer(Path(place), f"{programs}/bin:{without_git}:{place}")
 
 
 @pytest.fixture(scope="module")
