@@ -40,8 +40,8 @@ def typed_words(command: str) -> list[str]:
 
 
 def installing(extra: str) -> str:
-    """The command that installs the packages of one of pyproject.toml's extras."""
-    return f"{COMMAND} --install {extra}" if IN_CHECKOUT else f"pip install '{PROGRAM}[{extra}]'"
+    """The command that installs the packages of one of pyproject.toml's extras. The distribution is on no index."""
+    return f"{COMMAND} --install {extra}" if IN_CHECKOUT else f"pip install '.[{extra}]'  # in the checkout"
 
 
 def shown_file(name: str) -> str:

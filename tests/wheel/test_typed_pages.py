@@ -113,7 +113,9 @@ def test_each_block_works_from_nothing(newcomer: Newcomer, origin: Path, block: 
 
 
 @pytest.mark.parametrize("command", cases(cells(README)))
-def test_each_command_in_a_table_prints_the_sentence_beside_it(newcomer: Newcomer, checkout: Path, command: str) -> None:
+def test_each_command_in_a_table_prints_the_sentence_beside_it(
+    newcomer: Newcomer, checkout: Path, command: str
+) -> None:
     """Of a recording to the letter; of a training whose cause is planted, with other numbers."""
     done = newcomer.types(command, checkout)
     said = " ".join((done.stdout + done.stderr).split())

@@ -35,7 +35,7 @@ for file in ("exercise_1_DDP/train.py", "utils/loaders.py", *passed_over, typer.
     path = str(ROOT / "exercises" / file)
     print(lines.is_users(path), collect.is_users(path), owner_of(path) is Owner.USER)
 """
-TRAINING = "pip install 'training-traces[train]'"
+TRAINING = "pip install '.[train]'  # in the checkout"
 
 
 def test_the_installed_package_is_neither_the_checkouts_nor_does_it_see_what_is_not_declared(

@@ -30,7 +30,7 @@ LAUNCHES = {
     "OwnTraining": "harness.launch.exercises.own:LAUNCH",
 }
 TORCHRUN_JSC = "torchrun_jsc"
-DEFAULT = "default of the kit"
+DEFAULT = "default of training-traces"
 _USUAL = ("python3", "python")
 _PLAIN = re.compile(r"[\w/.+@ -]*")  # a path that the first line of a script can name
 
