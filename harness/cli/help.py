@@ -9,7 +9,7 @@ from textwrap import wrap
 from harness.cli.commands import LAUNCH, CommandEntry, Rows
 from harness.cli.terminal import columns
 from harness.common.errors import RequestError
-from harness.common.paths import COMMAND, DISTRIBUTION, IN_CHECKOUT, PROGRAM, ROOT, shown_file
+from harness.common.paths import COMMAND, DISTRIBUTION, IN_CHECKOUT, ROOT, shown_file
 
 EXERCISES: Rows = [
     ("-e 0", "communication tests of the machine"),
@@ -67,7 +67,7 @@ def first_screen() -> str:
         "\n".join([f"{title}:", *(f"  {COMMAND} {words:<{left}}  {text}" for words, text in rows)])
         for title, rows in titled.items()
     ]
-    return "\n\n".join([f"{PROGRAM} trains, profiles, and reports where the time went.", *parts])
+    return "\n\n".join([f"{DISTRIBUTION} trains, profiles, and reports where the time went.", *parts])
 
 
 def page_width() -> int:
@@ -100,7 +100,7 @@ def agents_page(words: Sequence[str]) -> str:
 
 
 def version_text() -> str:
-    lines = [f"{PROGRAM} {_number()}"]
+    lines = [f"{DISTRIBUTION} {_number()}"]
     if IN_CHECKOUT:
         from harness.common.system.programs import git_state
 

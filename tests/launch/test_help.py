@@ -111,7 +111,7 @@ def test_the_help_shows_the_sites_defaults(harness: Harness, words: list[str]) -
 def test_the_version_says_which_commit_and_where(harness: Harness) -> None:
     done = harness("--version")
     number, *rest = done.stdout.splitlines()
-    assert done.returncode == 0 and number == f"slurm.sh {_declared()}"
+    assert done.returncode == 0 and number == f"training-traces {_declared()}"
     assert rest[-1] == f"installed in {ROOT}"
     assert len(rest) == 1 or re.match(r"commit [0-9a-f]{40}(, with changes that are not committed)?$", rest[0])
 

@@ -27,23 +27,18 @@ LEFT = (
 )  # fmt: skip
 
 
-def tracked(*places: str) -> list[str]:
-    """The files of the checkout in these places; by default all that the wheel is built from."""
-    listed = run("git", "ls-files", "-co", "--exclude-standard", "-z", *(places or SOURCES), cwd=ROOT)
+def tracked() -> list[str]:
+    listed = run("git", "ls-files", "-co", "--exclude-standard", "-z", *SOURCES, cwd=ROOT)
     return [name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
-
-
-def copied(place: Path, *places: str) -> Path:
-    for name in tracked(*places):
-        (place / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(ROOT / name, place / name)
-    return place
 
 
 @pytest.fixture(scope="session")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy, as setuptools leaves its own folders where it builds."""
-    place = copied(tmp_path_factory.mktemp("source"))
+    place = tmp_path_factory.mktemp("source")
+    for name in tracked():
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, place / name)
     for name in LEFT:
         (place / name).parent.mkdir(parents=True, exist_ok=True)
         (place / name).write_text("left there")
