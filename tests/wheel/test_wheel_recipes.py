@@ -74,6 +74,6 @@ def test_easybuilds_file_installs_the_wheel_of_the_projects_version() -> None:
 
 def test_the_citation_names_the_projects_version_and_the_license_of_its_code() -> None:
     found = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
-    assert {"message", "title", "authors", "type"} < found.keys() and found["cff-version"] == "1.2.0"
-    told = (found["version"], found["title"].partition(":")[0], f"{found['license']} AND CC-BY-4.0")
-    assert told == (project("version"), project("name"), project("license"))
+    told = (found["cff-version"], found["type"], found["version"], f"{found['license']} AND CC-BY-4.0")
+    assert told == ("1.2.0", "software", project("version"), project("license"))
+    assert found["title"].startswith(f"{project('name')}: ") and found["authors"] and found["message"]
