@@ -58,6 +58,11 @@ class Episode(NamedTuple):
         return f"[{self.number} {self.title}]({target})"
 
     @property
+    def command(self) -> str:
+        """What a student types first."""
+        return re.findall(r"^bash slurm\.sh [^#\n]*", self.core, re.M)[0].strip()
+
+    @property
     def reading_minutes(self) -> float:
         left_out = r"```.*?```|<!--.*?-->|<summary>For instructors.*?</details>"
         words = len(re.sub(left_out, "", self.core, flags=re.S).split())
@@ -126,7 +131,7 @@ def _table(number: str) -> str:
 
 
 def _course() -> str:
-    return markdown_table("exercise | you learn | minutes | without GPUs | start with", map(_exercise, "0123"))
+    return markdown_table("exercise | goal | minutes | without GPUs | start with", map(_exercise, "0123"))
 
 
 def _exercise(number: str) -> Iterator[object]:
@@ -137,7 +142,7 @@ def _exercise(number: str) -> Iterator[object]:
     yield f"[{number}]({page.relative_to(ROOT)})"
     yield title
     yield from (sum(one.minutes(cpu) for one in of) for cpu in (False, True))
-    yield f"`{re.findall(r'^bash slurm.sh .*', of[0].core, re.M)[0]}`"
+    yield f"`{of[0].command}`"
 
 
 def _half_day(names: Iterable[str]) -> str:
