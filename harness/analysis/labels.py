@@ -7,7 +7,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from harness.analysis.job.partial_merge import DETAILS
 from harness.analysis.process.host_calls import HostCause
 from harness.analysis.summary import CodeLocation, Device, KernelTime, Steps, Summary
 from harness.common.display.format import duration
@@ -17,7 +16,6 @@ MUCH_BETWEEN = 0.05  # of the mean step
 NO_GPUS = ("MTIA", "HPU")  # how the names of devices begin that are no GPUs
 
 _FIELDS = {
-    DETAILS: "the details of each rank",
     "idle_ns": "idle time",
     "idle_causes": "causes of idle time",
     "busy_fraction": "share of busy time",

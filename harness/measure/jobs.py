@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 WITHHELD = ("findings", "replay.what_ifs", "job_time")
 REASON = "this run is a mystery: find the cause yourself, or end it with `lesson mystery reveal`"
+MOST_REPLAYED = 1024  # ranks of a job
+NOT_REPLAYED = f"a job of more than {MOST_REPLAYED} ranks is not replayed"
 NO_TRACE = "no trace was found: give a run, a trace file or a folder of them"
 
 
@@ -163,6 +165,8 @@ def _of_run(summary: Summary, contents: RunContents, run: Path) -> Summary:
 def _one_job(parts: Sequence[RankPart], beside: RunContents | None) -> Summary:
     """The summary of one job with its replay. beside: what its run's directory holds."""
     summary = summarise_job(parts, beside.world_size, beside.switches) if beside else summarise_job(parts)
+    if len(parts) > MOST_REPLAYED:
+        return withholding(summary, ["replay"], NOT_REPLAYED)
     replayed, lost = diagnose(summary, parts, beside.training if beside else [])
     pop = summary.pop
     if pop is not None and replayed is not None and replayed.ideal_network_ns is not None:

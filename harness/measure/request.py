@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from harness.analysis.job.partial_merge import MOST_DETAILED
 from harness.analysis.summary import SCHEMA_VERSION, Problem, Summary, Window
 from harness.analysis.summary.base import why_invalid
 from harness.common.display.printable import printable, printable_json
@@ -159,19 +158,11 @@ def resolve_path(token: str) -> Path:
 def _measured(
     files: list[Path], window: Window, request: ReportRequest, left_out: list[Problem], run_folders: list[Path]
 ) -> tuple[list[Summary], list[PageData]]:
-    """Of very many traces no process holds all parts: they are merged as a tree. Nothing is kept for a page then, which
-    reads the ranks that it draws."""
-    if len(files) <= MOST_DETAILED:
-        ranks = frozenset[int]() if len(files) > MOST_TRACKS else None
-        keep = partial(page_data_of, ranks=ranks) if request.page else None
-        with ProgressLine("reading traces") as progress:
-            read = measure_files(files, window, request.workers, progress, page_data_of=keep)
-        return summarise(read.parts, [*left_out, *read.broken], run_folders), read.page_data
-    from harness.measure.partial_merge import measure_merge, summarise_partial_merge
-
-    with ProgressLine("reading traces", unit="traces read") as progress:
-        merge = measure_merge(files, window, request.workers, progress)
-    return summarise_partial_merge(merge, left_out, run_folders), []
+    ranks = frozenset[int]() if len(files) > MOST_TRACKS else None
+    keep = partial(page_data_of, ranks=ranks) if request.page else None
+    with ProgressLine("reading traces") as progress:
+        read = measure_files(files, window, request.workers, progress, page_data_of=keep)
+    return summarise(read.parts, [*left_out, *read.broken], run_folders), read.page_data
 
 
 def _keep(path: Path, summary: Summary) -> None:

@@ -89,8 +89,3 @@ def _stacked(blocks: Sequence[CollectiveBlock]) -> CollectiveBlock:
     }
     whole = replace(blocks[0], **found)
     return whole if (np.diff(whole.rank) > 0).all() else whole.ranks(np.argsort(whole.rank, kind="stable"))
-
-
-def renumbered(blocks: Iterable[CollectiveBlock], new_number: I64) -> list[CollectiveBlock]:
-    """The blocks after their parts have moved: part i is now part place[i]."""
-    return joined(replace(block, rank=new_number[block.rank]) for block in blocks)

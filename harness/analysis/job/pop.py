@@ -62,15 +62,6 @@ def device_times(devices: Sequence[Device]) -> DeviceTimes:
     return DeviceTimes({names: np.array(each, np.int64) for names, each in rows.items()}, (in_graphs, holes))
 
 
-def joined_times(several: Sequence[DeviceTimes]) -> DeviceTimes:
-    """The devices of all. Associative."""
-    found: dict[tuple[str, ...], list[I64]] = {}
-    for names, table in (item for one in several for item in one.of_steps.items()):
-        found.setdefault(names, []).append(table)
-    in_graphs, holes = (any(one.unknown[i] for one in several) for i in (0, 1))
-    return DeviceTimes({names: np.concatenate(each) for names, each in found.items()}, (in_graphs, holes))
-
-
 def _of(split: TimeSplit) -> Times:
     exposed = (split.exposed_communication_ns or 0) + split.exposed_memory_ns
     return Times(split.compute_ns, split.compute_ns + exposed, split.window_ns)
@@ -193,19 +184,6 @@ def sums_of(parts: Sequence[RankPart]) -> Sums:
             sums.causes.update({cause.cause: cause.duration_ns for cause in device.idle_causes})
     times = device_times([device for part in parts for device in part.devices])
     return replace(sums, copies=merge_copies([part.copies for part in parts]), times=times)
-
-
-def added(of: Sequence[Sums]) -> Sums:
-    """The sums of all."""
-    total = Sums()
-    for sums in of:
-        _add_kernels(total.kernels, sums.kernels.values())
-        _add_rows(total.ranges, sums.ranges.items())
-        _add_phases(total.phases, sums.phases.items())
-        _add_rows(total.kinds, sums.kinds.items())
-        total.causes.update(sums.causes)
-    times = joined_times([sums.times for sums in of])
-    return replace(total, copies=merge_copies([sums.copies for sums in of]), times=times)
 
 
 def _add_kernels(sums: dict[Kernel, KernelSum], kernel_sums: Iterable[KernelSum]) -> None:

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from harness.analysis.job import collective_table, grouping
+from harness.analysis.job.blocks import blocks_of
 from harness.analysis.job.collective_table import collective_phases, fits
 from harness.analysis.job.grouping import align_clocks
 from harness.analysis.job.matching import JobCollectives, match_collectives
 from harness.analysis.job.pacing import from_zero, pacing
-from harness.analysis.job.partial_merge import MOST_DETAILED, JobMerge, merge_parts, undetailed
-from harness.analysis.job.pop import pop_efficiency
+from harness.analysis.job.pop import pop_efficiency, sums_of
 from harness.analysis.job.profiler_waits import without_profilers
 from harness.analysis.process.copies import with_links
 from harness.analysis.process.device import kind_table
@@ -45,6 +45,7 @@ from harness.analysis.summary import (
 from harness.traces.trace import I64
 
 TOP_UNCLASSIFIED = 30
+VERY_MANY = 1024  # ranks above which problems are shortened
 MOST_NAMED = 64  # problems of one kind in a job of very many ranks
 _SEVERITIES = tuple(RecordingVerdict)  # the worst last
 
@@ -57,26 +58,10 @@ def summarise_job(
     `world_size`: as the training recorded it; the traces of one node do not show the other nodes. `switches`: the
     network switch of each host.
     """
-    return summarise_merge(merge_parts(parts), world_size, switches)
-
-
-def _network(parts: Sequence[RankPart]) -> list[NodeNetwork]:
-    """Each node's network by the longest of its recordings."""
-    longest: dict[str, NodeNetwork] = {}
-    for found in (part.network for part in parts if part.network):
-        known = longest.get(found.node)
-        if known is None or found.duration_ns > known.duration_ns:
-            longest[found.node] = found
-    return [longest[node] for node in sorted(longest)]
-
-
-def summarise_merge(
-    reduced: JobMerge, world_size: int | None = None, switches: Mapping[str, str] | None = None
-) -> Summary:
-    """The root of the tree: the summary of all ranks of one job."""
-    parts, sums = reduced.ranks, reduced.sums
+    parts = sorted(parts, key=lambda part: part.key)
+    sums = sums_of(parts)
     size = grouping.world_size(parts, world_size)
-    job = match_collectives(parts, size, reduced.blocks)
+    job = match_collectives(parts, size, blocks_of(parts))
     clocks = align_clocks(parts, job.matched)
     job, of_profilers = without_profilers(job, parts, clocks)
     kernels = _kernel_rows(sums.kernels.values())
@@ -92,13 +77,7 @@ def summarise_merge(
         quality=_quality(
             parts,
             [*grouping.judge_job(parts, size, job, clocks), *of_profilers],
-            [
-                *_withheld(parts, job, size, collectives),
-                *without_fit,
-                *withheld_theory(pipe),
-                *without_pop,
-                *undetailed(parts),
-            ],
+            [*_withheld(parts, job, size, collectives), *without_fit, *withheld_theory(pipe), *without_pop],
         ),
         window=parts[0].window,
         sources=[part.source for part in parts],
@@ -129,6 +108,16 @@ def summarise_merge(
     )
 
 
+def _network(parts: Sequence[RankPart]) -> list[NodeNetwork]:
+    """Each node's network by the longest of its recordings."""
+    longest: dict[str, NodeNetwork] = {}
+    for found in (part.network for part in parts if part.network):
+        known = longest.get(found.node)
+        if known is None or found.duration_ns > known.duration_ns:
+            longest[found.node] = found
+    return [longest[node] for node in sorted(longest)]
+
+
 def _rows(parts: Sequence[RankPart]) -> dict[str, Any]:
     """The rows of all processes, one process after the other, by the Summary's fields."""
     rows: dict[str, list[Any]] = {name: [] for name in ProcessRows.__struct_fields__}
@@ -141,7 +130,7 @@ def _rows(parts: Sequence[RankPart]) -> dict[str, Any]:
 def _quality(parts: Sequence[RankPart], of_job: list[Problem], withheld_of_job: list[Withheld]) -> Quality:
     problems = [*(f for part in parts for f in part.problems), *of_job]
     problems.sort(key=lambda f: -_SEVERITIES.index(f.severity))
-    if len(parts) > MOST_DETAILED:
+    if len(parts) > VERY_MANY:
         problems = [*_shortened(problems)]
     withheld = dict.fromkeys(pair for part in parts for pair in part.withheld)
     verdict = max((f.severity for f in problems), key=_SEVERITIES.index, default=RecordingVerdict.GOOD)

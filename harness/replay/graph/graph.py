@@ -155,7 +155,7 @@ class ProcessGraph(Graph):
 
 
 def graph_of(part: RankPart) -> ProcessGraph | None:
-    """A part's graph; None: it has no work, or has been merged."""
+    """A part's graph; None: it has no work."""
     return part.graph.get(ProcessGraph)
 
 

@@ -9,7 +9,7 @@ from statistics import median
 
 import numpy as np
 
-from harness.analysis.job.partial_merge import MOST_DETAILED
+from harness.analysis.job.summarise import VERY_MANY
 from harness.analysis.summary import Summary
 from harness.measure.page_data import MOST_TRACKS, Lane, PageData, PipelinePass, ProcessTrack, read_page_data
 from harness.traces.progress import OnProgress, silent
@@ -88,7 +88,7 @@ def draw(
     s: Summary, choice: ShownRanks, page_data: Sequence[PageData] = (), progress: OnProgress = silent
 ) -> TimelineModel:
     """The model of the choice. Traces without page data are read, if they exist; of very many only shown ranks."""
-    many = len(s.sources) > MOST_DETAILED
+    many = len(s.sources) > VERY_MANY
     at_hand: dict[str, list[PageData]] = {x.path: [] for x in s.sources if not many or _is_shown(x.rank, choice)}
     for one in page_data:
         if one.path in at_hand:
