@@ -144,16 +144,8 @@ COMMANDS: dict[str, CommandEntry] = {
     "whatif": CommandEntry(
         "harness.cli.read.whatif:whatif",
         "predicted step time with one thing changed",
-        exits=[
-            ("0", "answered"),
-            ("1", "no answer"),
-            ("2", "wrong request"),
-            ("3", "--verify cannot tell: a recording is not good"),
-        ],
-        examples=[
-            ("whatif last", "the changes, the largest gain first"),
-            ("whatif last --verify", "also make a run with the first change, and compare"),
-        ],
+        exits=[("0", "answered"), ("1", "no answer"), ("2", "wrong request")],
+        examples=[("whatif last", "the changes, the largest gain first")],
         docs="docs/investigate.md",
     ),
     "compare": CommandEntry(

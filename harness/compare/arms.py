@@ -1,4 +1,4 @@
-"""The arms of a comparison: the numbers of their runs, whether measured now, stored or predicted, and the hardware and
+"""The arms of a comparison: the numbers of their runs, whether measured now or stored, and the hardware and
 software with which they were measured. Knows no run on disk."""
 
 from __future__ import annotations
@@ -15,14 +15,11 @@ Key = dict[str, str]
 
 
 class Arm(NamedTuple):
-    """One arm. runs: the number of each run. steps: of an arm of one run its steps, if they may judge it. predicted:
-    the ends of the 95 % interval of a prediction, whose number is the only one of `runs`; None: an end is not known.
-    """
+    """One arm. runs: the number of each run. steps: of an arm of one run its steps, if they may judge it."""
 
     name: str
     runs: Sequence[Sample]
     steps: Sequence[float] = ()
-    predicted: tuple[float | None, float | None] | None = None
 
 
 def key_of(summary: Summary) -> Key:

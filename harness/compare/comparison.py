@@ -1,7 +1,7 @@
 """Two arms and one number of each: by how much b differs from a, and the verdict. Every command that compares runs
 makes this document. Knows no run on disk.
 
-What the 95 % interval is computed from depends on the arms: a prediction has its own interval; of several runs of each
+What the 95 % interval is computed from depends on the arms: of several runs of each
 arm the run is the sample (analysis/statistics.py); one run is compared with the spread of the other arm's runs; of one
 run of each only the steps are known, which say whether these runs differ, not whether the commands do.
 """
@@ -42,7 +42,7 @@ FEWEST_STEPS = 4  # even the whole range of fewer covers the median less than se
 
 _REACH = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 
-Noise = Literal["runs", "steps", "prediction"]
+Noise = Literal["runs", "steps"]
 
 
 class ComparisonPart(BaseModel):
@@ -60,15 +60,12 @@ class Difference(ComparisonPart):
 
 
 class ArmValue(ComparisonPart):
-    """The number of one arm. n: of how many runs it is. steps: of one run that its steps judge, their number.
-    low, high: the ends of the interval of a prediction."""
+    """The number of one arm. n: of how many runs it is. steps: of one run that its steps judge, their number."""
 
     name: str
     value: float | None
     n: int
     steps: int | None = None
-    low: float | None = None
-    high: float | None = None
 
 
 class Comparison(ComparisonPart):
@@ -130,8 +127,6 @@ def compare_arms(
     if found.a.value is None or found.b.value is None:
         return found
     found = _with(found, ratio=found.b.value / found.a.value)
-    if a.predicted is not None:
-        return _of_prediction(found, more_is_worse)
     seen = effect(a.runs, b.runs)
     if seen is None and min(len(a.runs), len(b.runs)) < FEWEST_RUNS and not (a.steps and b.steps):
         seen = further_run(a.runs, b.runs)
@@ -184,12 +179,11 @@ def _with(comparison: Comparison, **changes: object) -> Comparison:
 
 def _value(arm: Arm) -> ArmValue:
     numbers = list(arm.steps) if arm.steps else [run.value for run in arm.runs]
-    low, high = arm.predicted or (None, None)
     positive = bool(numbers) and min(numbers) > 0
     mean = median if arm.steps or len(numbers) == 1 else geometric_mean
     number = mean(numbers) if positive else None
     steps = len(arm.steps) if arm.steps else None
-    return ArmValue(name=arm.name, value=number, n=len(arm.runs), steps=steps, low=low, high=high)
+    return ArmValue(name=arm.name, value=number, n=len(arm.runs), steps=steps)
 
 
 def _lacking(metric: str, *arms: Arm) -> str:
@@ -200,20 +194,6 @@ def _lacking(metric: str, *arms: Arm) -> str:
         if not arm.runs:
             return f"no run of {arm.name} has {metric}"
     return ""
-
-
-def _of_prediction(comparison: Comparison, more_is_worse: bool) -> Comparison:
-    """The interval of a prediction holds the measured number or it does not: no threshold widens it."""
-    a, b = comparison.a, comparison.b.value or 0.0
-    if a.low is None and a.high is None:
-        return _with(comparison, why="the prediction has no interval")
-    low, high = b / (a.high or inf), b / a.low if a.low else inf
-    verdict, why = ChangeVerdict.SAME, "it lies in the interval of the prediction"
-    if low > 1 or high < 1:
-        verdict = ChangeVerdict.WORSE if (low > 1) is more_is_worse else ChangeVerdict.BETTER
-        why = "it lies outside of the interval of the prediction"
-    ends = {"low": low if a.high is not None else None, "high": high if a.low is not None else None}
-    return _with(comparison, **ends, noise="prediction", threshold=0.0, verdict=verdict, why=why)
 
 
 def _of_runs(comparison: Comparison, seen: MeasuredEffect, threshold: Threshold, more_is_worse: bool) -> Comparison:

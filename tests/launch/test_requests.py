@@ -145,7 +145,6 @@ REFUSED: list[tuple[list[str] | str, str | list[str]]] = [
     ("capture start --steps 0", "capture: --steps: got '0', takes a whole number ≥ 1 and ≤ 1000"),
     ("capture begin", "got 'begin', takes one of start, stop"),
     (["capture"], "is missing (bash slurm.sh help capture)"),
-    ("whatif last --yes", "--yes answers what --verify may ask: add --verify, or drop it"),
     # exercise 0
     (
         ["-e", "0", "--health", "--max-bytes", "4"],

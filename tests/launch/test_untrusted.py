@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from harness.cli.launch.untrusted import may_launch, source_of
-from harness.cli.read.whatif_verify import may_make
 from harness.common.display.printable import escaped
 from harness.common.errors import RequestError
 from harness.common.system.users import this_user
@@ -122,14 +121,12 @@ def test_a_person_is_asked_once_and_may_say_no(
     assert (done.returncode, len(started), "nothing was started" in done.stderr) == (0, answer, not answer)
 
 
-def test_a_prediction_that_is_verified_and_a_lesson_ask_for_the_files_that_they_would_run(
-    rewritten: Made, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_lesson_asks_for_the_files_that_it_would_run(rewritten: Made, capsys: pytest.CaptureFixture[str]) -> None:
     run = rewritten(user="anna", site=LOCAL.model_copy(update={"setup": [EVIL]}))
     source = source_of(run, run.record)
-    assert may_make(run, [], yes=True) and may_launch(source, [DDP()], None, yes=False)
+    assert may_launch(source, [DDP()], None, yes=False)
     with pytest.raises(RequestError, match="add --yes"):
-        may_make(run, [], yes=False)
+        may_launch(source, [DDP()], run.record.site, yes=False)
     with pytest.raises(RequestError, match="add --yes"):
         may_launch(source, [DDP(data="/x/data.json")], None, yes=False)
     said = capsys.readouterr().err

@@ -26,7 +26,6 @@ from harness.report.page.inputs import Inputs
 from harness.report.page.run import machine_section
 from harness.report.plots.plotly_json import bars
 from tests.report.conftest import Made
-from tests.report.given_summary import run
 from tests.synthetic.job import HOSTILE, write_traces
 
 html5lib = pytest.importorskip("html5lib", reason="pip install html5lib: it validates the page")
@@ -212,11 +211,8 @@ def test_a_page_of_traces_without_a_run_has_no_command_that_needs_a_run(made: Ma
     """A run is called RUN, LAST or last in a command; these commands take nothing else."""
     (every,) = texts(parse(made.page.read_text()), "main")
     assert "What would help" in every
-    needs_a_run = r"\b(RUN|LAST)\b|--verify|slurm\.sh (\S+ last|rerun|logs|status|mystery|reference|check)\b"
+    needs_a_run = r"\b(RUN|LAST)\b|slurm\.sh (\S+ last|rerun|logs|status|mystery|reference|check)\b"
     assert not re.search(needs_a_run, every)
-    ours = Summary.model_validate(made.summary.model_dump() | run(1))
-    (section,) = (x for x in compose(ours, Inputs()).before if x.id == "help")
-    assert "--verify` makes the run of the best change" in section.lead
 
 
 def test_a_sentence_shows_a_command_in_its_box_and_every_name_as_text() -> None:

@@ -126,8 +126,6 @@ OTHERS: list[tuple[list[str], str]] = [
     (["reference", "check", "ref", "--against", "ref"], "--against ref: is the checked reference itself"),
     (["reference", "check", "local-93"], "local-93 is a mystery: bash slurm.sh lesson mystery reveal local-93 ends it"),
     (["reference", "rekord"], "there is no command 'reference rekord': did you mean record?"),
-    (["whatif", "local-91", "local-91", "--verify"], "--verify makes runs of one run: give one, not 2"),
-    (["whatif", "local-91", "--verify", "0"], "--verify: got '0', takes a whole number ≥ 1"),
     (["whatif", "local-99"], "there is no run 'local-99'"),
     (["-e", "2", "--plan", "--nodse", "2"], "did you mean --nodes"),
     (["-e", "2", "--plan", "--dry-run"], "--plan and --dry-run exclude each other"),

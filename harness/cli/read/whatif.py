@@ -1,29 +1,23 @@
-"""`slurm.sh whatif`: what a step would take with one thing changed, and the run that shows whether it is so."""
+"""`slurm.sh whatif`: what a step would take with one thing changed, and the command of a run that shows it."""
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from harness.cli.launch.untrusted import YesOption
-from harness.cli.options import Alone, JsonOption, run_names
+from harness.cli.options import JsonOption, run_names
 from harness.cli.terminal import columns
 from harness.common.display.format import duration, percent
-from harness.common.errors import RequestError
 from harness.run import Run
 
 if TYPE_CHECKING:
     from harness.analysis.summary import Summary
     from harness.report.tables.replay import WhatIfRow
     from harness.report.tables.table import TableScreen
-
-MOST_RUNS = 20
-CANNOT_TELL = 3  # a recording that --verify compares is not good
 
 
 def whatif(
@@ -34,34 +28,18 @@ def whatif(
         ),
     ],
     *,
-    verify: Annotated[
-        int | None,
-        typer.Option(metavar="[N]", min=1, max=MOST_RUNS, help="run the first N, each after an unchanged run [1]"),
-        Alone("1"),
-    ] = None,
-    yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> int:
     """Predict the step time with one thing changed, the largest gain first, from a replay of the run's events."""
     from harness.explain.findings import why_no_answer
 
-    if verify and len(paths) > 1:
-        raise RequestError(f"--verify makes runs of one run: give one, not {len(paths)}")
-    if yes and not verify:
-        raise RequestError("--yes answers what --verify may ask: add --verify, or drop it")
     summaries = _jobs(paths)
-    answered = all(why_no_answer(s) is None for s in summaries)
-    if not as_json:
-        print("\n\n".join("\n".join(_lines(s)) for s in summaries), flush=True)
-    verified = _verified(paths[0], summaries[0], verify, yes=yes, quiet=as_json) if verify and answered else []
     if as_json:
         rows = [_as_data(s) for s in summaries]
-        if verify:
-            rows[0]["verified"] = verified
         print(json.dumps(rows[0] if len(rows) == 1 else rows, indent=1))
-    if any(row["doubt"] is not None for row in verified):
-        return CANNOT_TELL
-    return 0 if answered else 1
+    else:
+        print("\n\n".join("\n".join(_lines(s)) for s in summaries))
+    return 0 if all(why_no_answer(s) is None for s in summaries) else 1
 
 
 def _jobs(paths: list[str]) -> list[Summary]:
@@ -125,23 +103,3 @@ def _as_data(s: Summary) -> dict[str, Any]:
     told = {} if s.replay is None else s.replay.model_dump()
     changes = [row.what_if.model_dump() | {"command": row.command} for row in all_changes(s)]
     return {"of": place_of(s), "no_answer": why_no_answer(s), "doubts": doubts(s), **told, "what_ifs": changes}
-
-
-def _verified(token: str, s: Summary, most: int, *, yes: bool, quiet: bool) -> list[dict[str, Any]]:
-    """Verify so many changes."""
-    from harness.cli.read.whatif_verify import lines_of, make_runs, may_make, row_of, run_of
-    from harness.explain.predictions import doubt_of, trials
-
-    rows: list[dict[str, Any]] = []
-    planned, run = trials(s, most), run_of(token)
-    if (doubt := doubt_of([("this run", s)])) is not None:
-        print(f"--verify cannot tell: {doubt}. Record it again where nothing else runs.", file=sys.stderr)
-        return [{"name": trial.what_if.name, "command": trial.command, "doubt": doubt} for trial in planned]
-    if not may_make(run, planned, yes):
-        return rows
-    for trial in planned:
-        made = make_runs(run.record, trial, quiet)
-        rows.append(row_of(s, trial, made))
-        if not quiet:
-            print("\n".join(lines_of(s, trial, made)), flush=True)
-    return rows

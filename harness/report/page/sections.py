@@ -11,10 +11,9 @@ from harness.analysis.process.kinds import color_of_kind
 from harness.analysis.summary import Device, LineShare, Memory, MemoryTimeline, Summary
 from harness.common.display.format import amount, percent
 from harness.common.display.palette import IDLE
-from harness.common.paths import COMMAND
 from harness.common.run_folder import job_parts
 from harness.common.run_folder.memory_snapshot import CATEGORIES
-from harness.explain.commands import is_ours, line_words, share_words
+from harness.explain.commands import line_words, share_words
 from harness.explain.findings import what_is_not_charged
 from harness.explain.job_time import sentence, time_words
 from harness.report.elements import Code, Figure, Section
@@ -39,10 +38,6 @@ _HELP = (
     "The events of all ranks are replayed with one thing changed. Waiting is charged to the rank that causes it. "
     "A bound is the most that can be gained: no run reaches it. Click a cause to see a step with it in the timeline."
 )
-_VERIFY = (
-    f" `{COMMAND} whatif {{}} --verify` makes the run of the best change that has a command, and compares its step "
-    "with the prediction."
-)
 _MANY = 48  # devices from which only the busiest and the idlest get a bar
 _MOST_LINES = 40  # of steps, in the plot of memory
 _UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
@@ -66,9 +61,7 @@ def help_section(s: Summary, inputs: Inputs) -> Section:
     tables = page_tables(s, "help")
     if not tables:
         return Section("help", "What would help")
-    run = str((s.run or {}).get("job_id") or "RUN")
-    lead = _HELP + (_VERIFY.format(run) if is_ours(s) else "")
-    return Section("help", "What would help", lead, tables=tables, note=what_is_not_charged(s) or "")
+    return Section("help", "What would help", _HELP, tables=tables, note=what_is_not_charged(s) or "")
 
 
 def pipeline_section(s: Summary, inputs: Inputs) -> Section:
