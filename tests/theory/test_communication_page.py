@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from math import ceil, log2
 from pathlib import Path
 
 import pytest
 from method_table import RANKS, methods
 
 from harness.common.model.alpha_beta import bus_factor
-from harness.theory.ring_or_tree import hop_of_ring
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/communication.md").read_text(encoding="utf-8")
@@ -26,7 +26,8 @@ def test_what_the_page_says_of_the_links_load() -> None:
 
 
 def test_the_multiples_of_alpha_over_beta() -> None:
-    border = {ranks: hop_of_ring(1.0, 1.0, ranks).tree_up_to_bytes(ranks) or 0.0 for ranks in (2, 3, 4, 8, 16, 32, 64)}
+    # Of a ring α = 2(P−1)·α', and β = 2(P−1)/P·β' of one link, so α'/β' = α/β / P.
+    border = {ranks: ranks - 1 - ceil(log2(ranks)) for ranks in (2, 3, 4, 8, 16, 32, 64)}
     assert border[2] == border[3] == 0
     said = " | ".join(f"{size:.0f} · α/β" for ranks, size in border.items() if ranks > 3)
     assert f"| never | {said} |" in PAGE

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from textwrap import wrap
 
@@ -12,9 +11,7 @@ from harness.common.errors import WorkError
 from harness.common.paths import COMMAND
 from harness.common.run_folder.run_files import VERDICT
 from harness.common.run_folder.submission import edit_of
-from harness.report.exercise_0 import ring_or_tree
 from harness.report.exercise_0.results import NO_LINE, LinkVerdict, MeasuredCollective, read_results, read_verdict
-from harness.report.tables.table import table as columns_of
 from harness.run import Run
 
 WIDTH = 79  # of everything but the plot's path and the messages of other programs
@@ -72,14 +69,7 @@ def _collectives(run_dir: Path) -> list[str]:
     lines = [_columns(_HEAD), *map(_row, measured.results), *wrap(legend, WIDTH - 2), plot]
     ranks = f"{measured.world_size} ranks" if measured.world_size else None
     where = ", ".join(filter(None, (ranks, measured.backend, measured.device_name)))
-    return [f"Collectives: {where}", *(f"  {line}" for line in lines), *_ring_or_tree(measured.results)]
-
-
-def _ring_or_tree(results: Sequence[MeasuredCollective]) -> list[str]:
-    shown = ring_or_tree.rows(results)
-    said = (f"  {line}" for line in wrap(ring_or_tree.answers(results), WIDTH - 2))
-    lines = [*columns_of(ring_or_tree.HEAD, shown), *said]
-    return ["", ring_or_tree.TITLE, *lines] if shown else []
+    return [f"Collectives: {where}", *(f"  {line}" for line in lines)]
 
 
 def _row(result: MeasuredCollective) -> str:

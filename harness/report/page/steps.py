@@ -14,7 +14,6 @@ from harness.analysis.summary import Collective, MessageSize, PaceChange, Summar
 from harness.common.display.format import amount, duration, percent, rate
 from harness.common.display.palette import COLLECTIVES, COMMUNICATION, COMPUTE, IDLE, MARKS, SERIES, of_series
 from harness.report.elements import Figure, PageTable, Section, table
-from harness.report.exercise_0 import ring_or_tree
 from harness.report.exercise_0.results import NO_LINE, MeasuredCollective
 from harness.report.page.inputs import Inputs, StepRecord
 from harness.report.plots import plotly_json
@@ -253,10 +252,9 @@ def tests_section(s: Summary, inputs: Inputs) -> Section:
         "link carries, as nccl-tests defines it. α is the time of an empty message. 1/β is the bandwidth of an "
         "infinitely long message."
     )
-    tables += table(ring_or_tree.TITLE, ring_or_tree.HEAD, ring_or_tree.rows(tested), left=1)
     if not all(t.line for t in tested):
         lead += f" {NO_LINE}"
-    return Section("links", "Collectives measured", lead, figures, tables, note=ring_or_tree.answers(tested))
+    return Section("links", "Collectives measured", lead, figures, tables)
 
 
 def answer_sentences(inputs: Inputs) -> list[str]:
