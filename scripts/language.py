@@ -22,7 +22,6 @@ GLOSSARY = "docs/development/words.md"
 READ = ("*.md", "*.py", "*.sh", "*.j2", "configs/*.yaml", "slurm.sh", "scripts/*")
 NOT_READ = re.compile(rf"CHANGELOG\.md|{GLOSSARY}|scripts/language\.py")  # the changelog tells of what was
 PRODUCT = ("harness/", "exercises/")
-TITLE = re.compile(r"\b(title|caption)=")
 HEADING = re.compile(r"^#+ .*\?\s*$", re.MULTILINE)
 CODE = re.compile(r"`([^`]+)`")
 _INVERTED = r"(?:(?:Is|Are|Was|Were|Had|Does|Should)\s(?:it|that|they|the|these|this|there)|Do they|Differs)\b"
@@ -82,12 +81,9 @@ def glossary() -> Glossary:
 def refused_in(name: str, text: str) -> Iterator[Refused]:
     """What is refused in one file, by its name from the checkout's root."""
     if name.endswith(".py"):
-        if name.startswith("tests/") and not TITLE.search(text):  # of tests nothing else is read
-            return
         tree = ast.parse(text)
         if name.startswith(PRODUCT):
             yield from _names(name, tree)
-        yield from _titles(name, tree)
         pieces = [] if name.startswith("tests/") else list(_literals(tree))
     else:
         pieces = [(1, text)]
@@ -113,14 +109,6 @@ def _literals(tree: ast.AST) -> Iterator[tuple[int, str]]:
             yield (node.lineno, "".join(str(p.value) if isinstance(p, ast.Constant) else "{}" for p in node.values))
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inside:
             yield node.lineno, node.value
-
-
-def _titles(name: str, tree: ast.AST) -> Iterator[Refused]:
-    """Titles and captions of pages and tables that are questions."""
-    for node in ast.walk(tree):
-        match node:
-            case ast.keyword(arg="title" | "caption", value=ast.Constant(value=str(title))) if title.endswith("?"):
-                yield Refused(f"{name}:{node.value.lineno}", title, "a statement")
 
 
 def _names(name: str, tree: ast.AST) -> Iterator[Refused]:

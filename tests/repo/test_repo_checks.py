@@ -81,7 +81,6 @@ def test_a_text_with_values_filled_in_is_read_as_one() -> None:
 
 REFUSED = [
     ("docs/page.md", "text\n\n## Is it worse?\n", [("docs/page.md:3", "## Is it worse?", "a statement")]),
-    ("harness/x.py", 'Section(\n    title="Is it bad?")\n', [("harness/x.py:2", "Is it bad?", "a statement")]),
     ("harness/x.py", "\n\ndef f(mb: int) -> None: ...\n",
      [("harness/x.py:3", "mb", "micro-batch (docs/development/words.md)")]),
     ("docs/page.md", PLAIN, []), ("harness/x.py", f"TEXT = {PLAIN!r}\n", []),
