@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import re
-import sqlite3
-from contextlib import closing
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
-from mutant_places import Mutant, Places, changed, drawn
-from mutants import EQUAL, Reach, shown, table
+from mutant_places import Places, changed, drawn
 
 ROOT = Path(__file__).parents[2]
 FILE = "harness/theory/devices.py"
@@ -102,79 +96,3 @@ def test_what_a_function_does_is_not_done_at_import() -> None:
     told = {each.before: (each.at_import, each.lines) for each in found}
     assert told == {"1": (True, (1, 1)), "2": (True, (2, 2)), "3": (False, (3, 4)), "+": (False, (3, 4)),
                     "4": (False, (5, 5))}  # fmt: skip
-
-
-def mutant(name: str = "0", line: int = 1, at_import: bool = False) -> Mutant:
-    place = ("harness/theory", "harness/theory/peak.py", line, 0)
-    return Mutant(name, *place, "call", "f()", "pass", (line, line + 1), at_import)
-
-
-@pytest.fixture
-def mapped(tmp_path: Path) -> Any:
-    """Two files of tests, in the form of the map: seconds of each test, and the lines of each context."""
-    files = {
-        "tests/a/test_a.py": {"quick": (1, {9}), "slow": (25, {2}), "slower": (26, {2})},
-        "tests/theory/test_peak.py": {"shared": (1, {5}), "skipped": (1, {2})},
-    }
-    parts: dict[str, Any] = {}
-    for number, (file, tests) in enumerate(files.items()):
-        told = {
-            f"{file}::{name}": {
-                "s": s,
-                "long": name == "slower",
-                "outcome": "skipped" if name == "skipped" else "passed",
-                "fixtures": ["training"] if name == "shared" else [],
-            }
-            for name, (s, _) in tests.items()
-        }
-        parts[file] = {"file": file, "tests": told, "collect_s": 2, "fixtures": {"training": 40}}
-        lines = {f"{file}::{name}": lines for name, (_, lines) in tests.items()}
-        lines |= {"fixture training": {2}, "": {20}} if number else {"": {20}}
-        with closing(sqlite3.connect(tmp_path / str(number))) as data, data:
-            data.execute("CREATE TABLE file (id, path)")
-            data.execute("CREATE TABLE context (id, context)")
-            data.execute("CREATE TABLE line_bits (file_id, context_id, numbits)")
-            data.execute("INSERT INTO file VALUES (1, 'harness/theory/peak.py')")
-            for i, (context, executed) in enumerate(lines.items()):
-                bits = sum(1 << line for line in executed).to_bytes(3, "little")
-                data.execute("INSERT INTO context VALUES (?, ?)", (i, context))
-                data.execute("INSERT INTO line_bits VALUES (1, ?, ?)", (i, bits))
-    return SimpleNamespace(parts=lambda: parts, measured=lambda file: tmp_path / str(list(files).index(file)))
-
-
-def test_a_mutant_is_judged_by_the_tests_that_reach_its_line_themselves_or_in_what_they_share(mapped: Any) -> None:
-    sample = [mutant("function", 1), mutant("module", 20, at_import=True), mutant("elsewhere", 30)]
-    reach = Reach(mapped, sample, unsteady=set())
-    assert reach.tests["function"] == {
-        *("tests/a/test_a.py::slow", "tests/a/test_a.py::slower", "tests/theory/test_peak.py::shared")
-    }
-    assert reach.tests["module"] == reach.tests["function"] | {"tests/a/test_a.py::quick"}
-    assert reach.tests["elsewhere"] == set()
-    assert Reach(mapped, sample, {"tests/a/test_a.py::slow"}).tests["function"] == {
-        *("tests/a/test_a.py::slower", "tests/theory/test_peak.py::shared")
-    }
-
-
-def test_the_nearest_and_quickest_tests_come_first_and_the_limit_counts_what_tests_share(mapped: Any) -> None:
-    reach = Reach(mapped, [mutant(line=1), mutant("1", 20, at_import=True)], unsteady=set())
-    quick, slow, shared = "tests/a/test_a.py::quick", "tests/a/test_a.py::slow", "tests/theory/test_peak.py::shared"
-    assert reach.batches(mutant(), False, limit_s=70) == [[shared], [slow]]  # 43 s, of which two words make a quarter
-    assert reach.batches(mutant(), False, limit_s=69) == [[shared]]
-    assert reach.batches(mutant(), True, limit_s=1) == [["tests/a/test_a.py::slower"]]
-    assert reach.batches(mutant("1", 20), False, limit_s=120) == [[quick], [shared, slow]]
-
-
-def test_the_table_counts_equal_mutants_apart() -> None:
-    sample = [mutant(str(i), i) for i in range(5)]
-    killed = {"outcome": "killed", "folder": "tests/theory", "is_long": True}
-    results = {"0": killed, "1": killed | {"outcome": "timeout", "is_long": False}}
-    results |= {each: {"outcome": "survived", "ran": 2, "reached": 3} for each in ("2", "3")}
-    lines = list(table(sample, results, {"2"}))
-    assert lines[2] == "| harness/theory | 5 | 1 | 1 | 1 | 1 | 0 | 1 | 1 | 67 % | theory 2 |"
-    assert lines[4:] == ["", "3 harness/theory/peak.py:3 call: f() → pass: survived, 2 of 3 tests"]
-    assert shown(sample[3]) in lines[5]
-
-
-def test_each_equal_mutant_has_a_reason() -> None:
-    lines = [line for line in EQUAL.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
-    assert [line for line in lines if not re.fullmatch(r"[0-9a-f]{10} \S+:\d+ \w+: .+ → .+ because .+", line)] == []
