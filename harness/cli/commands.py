@@ -180,7 +180,7 @@ COMMANDS: dict[str, CommandEntry] = {
     ),
     "lesson": CommandEntry(
         "harness.cli.study.lesson:lesson",
-        "a question and its two runs; mystery: find a hidden cause",
+        "a question and its two runs; mystery: a hidden cause; race: repair",
         launches=True,
         examples=[
             ("lesson", "all lessons"),
@@ -188,6 +188,7 @@ COMMANDS: dict[str, CommandEntry] = {
             ("lesson 1a --hint", "the question and its hints"),
             ("lesson 1a --answer", "the answer, from your two runs"),
             ("lesson mystery -e 1", "a training with a hidden cause (help lesson mystery)"),
+            ("lesson race", "a slow script to repair, to a target (help lesson race)"),
         ],
         parts={
             "mystery": CommandEntry(
@@ -210,7 +211,23 @@ COMMANDS: dict[str, CommandEntry] = {
                         docs="docs/faults.md",
                     ),
                 },
-            )
+            ),
+            "race": CommandEntry(
+                "harness.cli.study.race:race",
+                "repair a slow script until it reaches a target",
+                launches=True,
+                exits=[
+                    ("0", "measured"),
+                    ("1", "the file is another training"),
+                    ("2", "wrong request"),
+                    ("3", "cannot tell whether the target is reached, or the runs failed"),
+                ],
+                examples=[
+                    ("lesson race", "the step of race.py, the target on this machine, the ladder"),
+                    ("lesson race my_race.py", "your copy of it: its time, and what still costs"),
+                    ("lesson race my_race.py --runs 5", "five runs of it and of the target"),
+                ],
+            ),
         },
     ),
     "check": CommandEntry(

@@ -161,8 +161,8 @@ def _next(checked: Checked, arms: Sequence[series.CheckArm], options: Sequence[s
     return f"{COMMAND} check {shlex.join([*launches, '--runs', str(checked.needed_runs), *options])}"
 
 
-def lines_of(checked: Checked, width: int) -> Iterator[str]:
-    """The verdict first, then what it rests on, then what to do."""
+def lines_of(checked: Checked, width: int, advice: bool = True) -> Iterator[str]:
+    """The verdict first, then what it rests on, then what to do, if advice is wanted."""
     yield from wrap(f"{checked.verdict.value}: {checked.why}", width)
     yield ""
     for letter, arm in (("A", checked.a), ("B", checked.b)):
@@ -176,7 +176,7 @@ def lines_of(checked: Checked, width: int) -> Iterator[str]:
     yield from _differing("Settings that differ", checked.settings_differ)
     notes = [f"note: {note}" for note in [*checked.notes, *_doubts(checked)]]
     yield from (line for note in notes for line in wrap(note, width, subsequent_indent="  "))
-    yield from _advice(checked, width)
+    yield from _advice(checked, width) if advice else ()
 
 
 def _runs(arm: CheckedArm) -> str:
