@@ -60,7 +60,7 @@ class Episode(NamedTuple):
     @property
     def command(self) -> str:
         """What a student types first."""
-        return re.findall(r"^bash slurm\.sh [^#\n]*", self.core, re.M)[0].strip()
+        return next(re.finditer(r"^bash slurm\.sh [^#\n]*", self.core, re.M))[0].strip()
 
     @property
     def reading_minutes(self) -> float:
@@ -76,8 +76,9 @@ class Episode(NamedTuple):
 
     @property
     def runs(self) -> list[str]:
-        """What it starts: lessons, and `e0` or `race` by the commands of the core."""
-        return self.lessons or [f"e{found}" for found in re.findall(r"^bash slurm\.sh -e (\d)", self.core, re.M)[:1]]
+        """What it starts: its lessons, else `e0`, `e1` or `race` by the first command of the core."""
+        first = re.match(r"bash slurm\.sh (?:-(e) (\d)|lesson (race))", self.command)
+        return self.lessons or (["".join(filter(None, first.groups()))] if first else [])
 
 
 @cache
@@ -107,8 +108,8 @@ def _measured_s(name: str) -> float:
 
 def _planned_s(name: str) -> float:
     """The shorter end of the plans of a lesson's runs on Leonardo, one after the other, without the queue. Exercise 0
-    has no plan."""
-    if name == "e0":
+    and the race have no plan."""
+    if name in ("e0", "race"):
         return _measured_s(name)
     pair = load_lesson(_WITH_ITS_RUN.get(name, name)).commands(cpu=False)
     asked = [pair.a] if name in _WITH_ITS_RUN else [pair.a, pair.b]
