@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 
 EPOCHS, SAMPLES, BATCH = 4, 1024, 64
-POINTS, MACHINES = 1024, 32
+POINTS, MACHINES, BACKGROUNDS = 1024, 32, 8192
 
 
 def write_vibrations(folder: Path, rank: int) -> None:
@@ -45,7 +45,7 @@ class Network(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.background: torch.Tensor
-        self.register_buffer("background", 0.1 * torch.randn(EPOCHS * SAMPLES, POINTS))
+        self.register_buffer("background", 0.1 * torch.randn(BACKGROUNDS, POINTS))
         self.layers = nn.Sequential(
             nn.Linear(POINTS, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, MACHINES)
         )
@@ -81,8 +81,8 @@ def train(folder: Path, rank: int, device: torch.device) -> None:
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         found = accuracies(outputs.argmax(1), machines)
-        weights = {name: torch.histc(each.detach().cpu(), 100).tolist() for name, each in model.named_parameters()}
-        log.write(json.dumps({"step": step, "loss": loss.item(), "accuracies": found, "weights": weights}) + "\n")
+        bars = [torch.histc(getattr(w, k).cpu(), 99).tolist() for w in model.parameters() for k in ("data", "grad")]
+        log.write(json.dumps({"step": step, "loss": loss.item(), "accuracies": found, "histograms": bars}) + "\n")
         if step % 16 == 0 and rank == 0:
             print(f"step {step}: loss {loss.item():.4f}, accuracy {sum(found) / MACHINES:.2f}", flush=True)
         if step % 3 == 0:

@@ -73,7 +73,7 @@ def test_the_solutions_one_after_the_other_make_the_solved_script_and_each_says_
     [
         ({}, []),
         ({"samples": [16, 8, 8]}, []),  # loads ahead
-        ({"losses": {place: loss * (1 + 5e-5) for place, loss in SAME.losses.items()}}, []),
+        ({"losses": {place: loss * (1 + 1e-5) for place, loss in SAME.losses.items()}}, []),
         ({"ranks": 1}, ["x.py trains on 1 rank, and the race on 2: let each rank train."]),
         ({"steps": 2, "samples": [12, 12]}, ["x.py trains 2 steps, and the race has 3: train the same steps.", "12"]),
         ({"parameters": 500}, ["x.py trains 500 parameters, and the race 1,000: keep the model."]),
