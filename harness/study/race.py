@@ -125,20 +125,20 @@ def file_of(experiment: object) -> Path:
 
 
 class Rung(NamedTuple):
-    """An attempt that is the race's training. run: its newest. target_ns: measured beside it. start_ns: of race.py;
-    None: it was not measured."""
+    """An attempt that is the race's training. run: its newest. target_ns: measured beside it. start_ratio: of
+    race.py's step to the target beside it; None: it was not measured."""
 
     file: str
     run: str
     step_ns: float
     runs: int
     target_ns: float
-    start_ns: float | None = None
+    start_ratio: float | None = None
 
     @property
     def way(self) -> float | None:
-        """The share of the way from race.py to the target."""
-        return self.start_ns and (self.start_ns - self.step_ns) / (self.start_ns - self.target_ns)
+        """The share of the way from race.py to the target; of ratios, since the machine may be busier than it was."""
+        return self.start_ratio and (self.start_ratio - self.step_ns / self.target_ns) / (self.start_ratio - 1)
 
 
 def ladder(site: str, ranks: int) -> list[Rung]:
@@ -150,8 +150,8 @@ def ladder(site: str, ranks: int) -> list[Rung]:
             if record.part and record.site.name == site and own is not None and own.state == "completed":
                 of_series[record.part.series].append(run)
     rungs = [rung for runs in of_series.values() for rung in _rung(measured(runs)[0], ranks)]
-    start_ns = next((rung.step_ns for rung in reversed(rungs) if rung.file == str(START)), None)
-    return sorted((rung._replace(start_ns=start_ns) for rung in rungs), key=lambda rung: rung.step_ns)
+    ratio = next((rung.step_ns / rung.target_ns for rung in reversed(rungs) if rung.file == str(START)), None)
+    return sorted((rung._replace(start_ratio=ratio) for rung in rungs), key=lambda rung: rung.step_ns / rung.target_ns)
 
 
 def _rung(runs: list[MeasuredRun], ranks: int) -> Iterator[Rung]:

@@ -256,7 +256,6 @@ def test_each_solution_makes_the_step_shorter(runs: Path, tmp_path: Path, say: S
 )
 def test_each_cheat_is_refused(runs: Path, tmp_path: Path, say: Say, change: tuple[str, str], said: str) -> None:
     text = race.SOLVED.read_text()
-    assert text.count(change[0]) == 1
     imports = f"import {HOOK.rpartition('.')[0].rpartition('.')[0]}.default_hooks\nfrom torch import nn\n"
     (tmp_path / "cheat.py").write_text(text.replace("from torch import nn\n", imports).replace(*change))
     found = say("lesson", "race", str(tmp_path / "cheat.py"))

@@ -195,6 +195,6 @@ def _ladder(rungs: Sequence[races.Rung]) -> list[str]:
         for one in rungs
     ]
     return [
-        "All attempts that train the same, the fastest first; way: the share from race.py to the target",
+        "All attempts that train the same, the nearest to the target first; way: the share from race.py to the target",
         *table(("", "step", "target beside it", "way", "runs", "newest run"), rows),
     ]
