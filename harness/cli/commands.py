@@ -180,7 +180,7 @@ COMMANDS: dict[str, CommandEntry] = {
     ),
     "lesson": CommandEntry(
         "harness.cli.study.lesson:lesson",
-        "a question and its two runs; mystery: a hidden cause; race: repair",
+        "a question and its two runs; also: mystery, race",
         launches=True,
         examples=[
             ("lesson", "all lessons"),
