@@ -406,9 +406,9 @@ def test_the_documented_line_finds_the_commit_with_git_bisect(
     """A stand-in for `check` ends as the commit's file says: git skips a commit that is not told, and stops if the
     request is wrong."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    (tmp_path / "kit").mkdir()
+    (tmp_path / "training-traces").mkdir()
     asked = "check --rev v1.2 HEAD run -g 2 -- train.py"
-    (tmp_path / "kit" / "slurm.sh").write_text(f'test "$*" = "{asked}" || exit 1; exit $(cat {SPEED})\n')
+    (tmp_path / "training-traces" / "slurm.sh").write_text(f'test "$*" = "{asked}" || exit 1; exit $(cat {SPEED})\n')
     project = tmp_path / "project"
     commits = repository(project, *[0] * 8, untold, *[0] * 3, *[1] * 5)
     git(project, "tag", "v1.2", commits[0])
