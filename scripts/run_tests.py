@@ -81,7 +81,6 @@ class Running:
     current: str | None = None
     last_event_s: float = field(default_factory=time.monotonic)
     is_lost: bool = False
-    cpu_s: float = 0.0
 
     def news(self) -> Iterator[dict[str, Any]]:
         """The events since the last look."""
@@ -103,7 +102,6 @@ class Run:
         self._running: dict[int, Running] = {}
         self._totals: Counter[str] = Counter()
         self._skips: Counter[str] = Counter()
-        self._seconds: dict[str, float] = {}
         self._began_s = self._told_s = time.monotonic()
 
     def all(self) -> int:
@@ -141,10 +139,10 @@ class Run:
         for running in self._running.values():
             self._read(running)
             self._end_if_stuck(running)
-        for pid, status, cpu_s in _ended_children():
+        for pid, status in _ended_children():
             if pid in self._running:
                 running = self._running.pop(pid)
-                running.process.returncode, running.cpu_s = os.waitstatus_to_exitcode(status), cpu_s
+                running.process.returncode = os.waitstatus_to_exitcode(status)
                 self._read(running)
                 self._account(running)
 
@@ -170,7 +168,6 @@ class Run:
             elif "end" in event:
                 running.current = None
                 running.outcomes[event["outcome"]] += 1
-                self._seconds[event["end"]] = event["seconds"]
                 if event["outcome"] == "failed":
                     _show(event["end"], event["why"])
                 elif event["outcome"] == "skipped":
@@ -208,7 +205,7 @@ class Run:
         seconds = time.monotonic() - running.began_s
         counted = ", ".join(f"{counts[each]} {each}" for each in ("passed", "failed", "skipped") if counts[each])
         mark = "FAILED" if counts["failed"] else "ok    "
-        _say(f"{mark} {name}: {counted or 'done'} in {seconds:.0f} s, {running.cpu_s:.0f} s of a core")
+        _say(f"{mark} {name}: {counted or 'done'} in {seconds:.0f} s")
 
     def _interrupt(self) -> None:
         _say("interrupted: the tests that run are ended")
@@ -239,9 +236,6 @@ class Run:
             _say("skipped, and why:")
             for why, count in self._skips.most_common():
                 print(f"  {count:>4}  {why.removeprefix('Skipped: ')}")
-        _say("the slowest:")
-        for name, seconds in sorted(self._seconds.items(), key=lambda each: -each[1])[:10]:
-            print(f"  {seconds:6.1f} s  {name}")
         _say(f"{(time.monotonic() - self._began_s) / 60:.1f} minutes")
         print(f"{self._totals['passed']} passed, {self._totals['failed']} failed, {self._totals['skipped']} skipped")
 
@@ -263,16 +257,16 @@ def _show(test: str, why: str) -> None:
     print("", f"== FAILED {test}", *cut, *lines[-_SHOWN_LINES:], again, "", sep="\n", flush=True)
 
 
-def _ended_children() -> Iterator[tuple[int, int, float]]:
-    """Each child that has ended, with its status and CPU time in s: parts with what they waited for, and orphans."""
+def _ended_children() -> Iterator[tuple[int, int]]:
+    """Each child that has ended, a part or an orphan, with its status."""
     while True:
         try:
-            pid, status, used = os.wait4(-1, os.WNOHANG)
+            pid, status = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
             return
         if not pid:
             return
-        yield pid, status, used.ru_utime + used.ru_stime
+        yield pid, status
 
 
 def _descendants(of: int) -> list[int]:

@@ -1,7 +1,7 @@
 """pytest's side of a part of the test command (scripts/run_tests.py): tells what happens, test by test.
 
 Each event is a line of JSON in the file of HARNESS_TESTS_EVENTS: `collected` with the number of tests, `start`, `end`
-with the outcome, seconds and the reason, `broken` for a file that cannot be collected. A process that ends without its
+with the outcome and the reason, `broken` for a file that cannot be collected. A process that ends without its
 last `end` leaves the name of the test that ended it.
 """
 
@@ -29,7 +29,7 @@ class _Part:
 
     def __init__(self, events: TextIO) -> None:
         self._events = events
-        self._outcome, self._seconds, self._why = "passed", 0.0, ""
+        self._outcome, self._why = "passed", ""
 
     def _tell(self, **event: Any) -> None:
         self._events.write(json.dumps(event) + "\n")
@@ -47,7 +47,7 @@ class _Part:
             self._tell(left_out=report.nodeid, why=report.longrepr[2])
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        self._outcome, self._seconds, self._why = "passed", 0.0, ""
+        self._outcome, self._why = "passed", ""
         self._tell(start=nodeid)
 
     @pytest.hookimpl(wrapper=True)
@@ -63,14 +63,13 @@ class _Part:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """After the setup, the call and the teardown of a test."""
-        self._seconds += report.duration
         if _RANK[report.outcome] > _RANK[self._outcome]:
             self._outcome = report.outcome
             self._why = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longreprtext
             self._why += "".join(f"\n--- {name}\n{text}" for name, text in report.sections if report.failed)
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        self._tell(end=nodeid, outcome=self._outcome, seconds=round(self._seconds, 3), why=self._why)
+        self._tell(end=nodeid, outcome=self._outcome, why=self._why)
 
 
 def _end(processes: list[psutil.Process]) -> None:
