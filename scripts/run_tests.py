@@ -24,6 +24,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import psutil
+
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
@@ -120,8 +122,6 @@ class Run:
         except KeyboardInterrupt:
             interrupted = True
             self._interrupt()
-        if interrupted:
-            _signal(_descendants(os.getpid()), signal.SIGKILL)
         self._name_leftovers()
         self._close()
         return 130 if interrupted else 1 if self._totals["failed"] else 0
@@ -184,9 +184,7 @@ class Run:
         if running.part.tests and over and not running.is_lost:
             running.is_lost = True
             _say(f"{running.part.name} says nothing any more and is ended; it was in {running.current or 'no test'}")
-            _signal([running.process.pid], signal.SIGABRT)  # faulthandler prints the stacks
-            time.sleep(1)
-            _signal(_descendants(running.process.pid), signal.SIGKILL)
+            os.kill(running.process.pid, signal.SIGABRT)  # faulthandler prints the stacks
 
     def _account(self, running: Running) -> None:
         """The counts of a part that has ended."""
@@ -209,13 +207,15 @@ class Run:
 
     def _interrupt(self) -> None:
         _say("interrupted: the tests that run are ended")
-        _signal(list(self._running), signal.SIGINT)
+        for pid in self._running:
+            os.kill(pid, signal.SIGINT)
         end_s = time.monotonic() + LEFTOVERS_S
         while self._running:
             self._look()
             time.sleep(0.1)
             if time.monotonic() > end_s:
-                _signal(_descendants(os.getpid()), signal.SIGKILL)
+                _kill(_descendants())
+        _kill(_descendants())
         for part in self._waiting:
             self._totals["failed"] += 1
             _say(f"{part.name} did not run")
@@ -223,13 +223,13 @@ class Run:
     def _name_leftovers(self) -> None:
         """All processes that the tests started, also those that left their parents, are children of this one."""
         end_s = time.monotonic() + LEFTOVERS_S
-        while (left := _descendants(os.getpid())) and time.monotonic() < end_s:
+        while (left := _descendants()) and time.monotonic() < end_s:
             time.sleep(0.2)
             list(_ended_children())
-        for pid in left:
+        for process in left:
             self._totals["failed"] += 1
-            _say(f"left running by {_test_of(pid)}: process {pid}, {_words_of(pid)}")
-        _signal(left, signal.SIGKILL)
+            _say(f"left running by {_described(process)}")
+        _kill(left)
 
     def _close(self) -> None:
         if self._skips:
@@ -269,41 +269,23 @@ def _ended_children() -> Iterator[tuple[int, int]]:
         yield pid, status
 
 
-def _descendants(of: int) -> list[int]:
-    """The processes below one, the process itself left out."""
-    children: dict[int, list[int]] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError, ValueError):  # it has ended meanwhile
-            state, parent = stat.read_text(errors="replace").rpartition(")")[2].split()[:2]
-            if state != "Z":
-                children.setdefault(int(parent), []).append(int(stat.parent.name))
-    found, left = [], [of]
-    while left:
-        below = children.get(left.pop(), [])
-        found += below
-        left += below
-    return found
+def _descendants() -> list[psutil.Process]:
+    return psutil.Process().children(recursive=True)
 
 
-def _signal(pids: Sequence[int], number: signal.Signals) -> None:
-    for pid in pids:
-        with suppress(ProcessLookupError):
-            os.kill(pid, number)
+def _kill(processes: Sequence[psutil.Process]) -> None:
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
-def _words_of(pid: int) -> str:
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")[:200]
-    return "it has ended"
-
-
-def _test_of(pid: int) -> str:
-    """The test that started it, from the environment that it inherited; of its part, where only that is known."""
-    variables = {}
-    with suppress(OSError):
-        text = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace")
-        variables = dict(each.split("=", 1) for each in text.split("\0") if "=" in each)
-    return variables.get("PYTEST_CURRENT_TEST") or variables.get(OF_PART) or "a test that did not leave its name"
+def _described(process: psutil.Process) -> str:
+    """The test that started it, from the environment that it inherited, or its part; and what it is."""
+    with suppress(psutil.Error):
+        variables = process.environ()
+        test = variables.get("PYTEST_CURRENT_TEST") or variables.get(OF_PART) or "a test that did not leave its name"
+        return f"{test}: process {process.pid}, {' '.join(process.cmdline())[:200]}"
+    return f"a test: process {process.pid}, which has ended"
 
 
 def parts(options: Sequence[str], results: Path) -> list[Part]:
