@@ -12,37 +12,35 @@ and are not read.
 from __future__ import annotations
 
 import ast
-import io
 import sys
-import tokenize
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-CLOCKS = {"monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "time", "time_ns", "process_time"}
+_OF_TIME = ("monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "time", "time_ns", "process_time")
+CLOCKS = {f"time.{name}" for name in _OF_TIME}
 WAITS = {"wait", "communicate", "join"}  # without an argument
-RUNS = {"run", "call", "check_call", "check_output"}  # of subprocess
+RUNS = {f"subprocess.{name}" for name in ("run", "call", "check_call", "check_output")}
 NOT_READ = ("tests/waiting.py", "tests/own/scripts/")  # the one wait; programs of users
 
 
 def problems(text: str) -> Iterator[tuple[int, str]]:
     """The lines of a file and what is wrong there."""
     tree = ast.parse(text)
-    reasons = _comments(text) if "sleep" in text else set()
-    has_clock = any(clock in text for clock in CLOCKS)
+    lines = ["", *text.splitlines()]
+    has_clock = "time." in text
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
-            name = _called(node)
-            if name == "sleep" and not reasons & {node.lineno, node.lineno - 1}:
+            called = ast.unparse(node.func)
+            name = called.rpartition(".")[2]
+            if name == "sleep" and "#" not in lines[node.lineno - 1] + lines[node.lineno]:
                 yield node.lineno, "sleep without a reason → wait_until(state), or a comment that says why"
             elif name in WAITS and isinstance(node.func, ast.Attribute) and not node.args and not node.keywords:
                 yield node.lineno, f".{name}() without a limit → .{name}(timeout=limit_s())"
-            elif name in RUNS and _of(node, "subprocess") and "timeout" not in {each.arg for each in node.keywords}:
-                yield node.lineno, f"subprocess.{name} without a limit → timeout=limit_s()"
-        elif isinstance(node, ast.While) and any(
-            isinstance(n, ast.Call) and _called(n) == "sleep" for n in ast.walk(node)
-        ):
+            elif called in RUNS and "timeout" not in {each.arg for each in node.keywords}:
+                yield node.lineno, f"{called} without a limit → timeout=limit_s()"
+        elif isinstance(node, ast.While) and "sleep(" in ast.unparse(node):
             yield node.lineno, "a loop that polls → wait_until(condition, what) of tests/waiting.py"
         elif isinstance(node, ast.FunctionDef) and has_clock:
             yield from _timed_assertions(node)
@@ -81,30 +79,12 @@ def _is_constant(expression: ast.AST) -> bool:
 def _has_clock(expression: ast.AST, timed: set[str]) -> bool:
     """Whether it is a clock's time, or a difference with one. A function that is given a time measures nothing."""
     if isinstance(expression, ast.Call):
-        return _called(expression) in CLOCKS and _of(expression, "time")
+        return ast.unparse(expression.func) in CLOCKS
     if isinstance(expression, ast.Name):
         return expression.id in timed
     if isinstance(expression, ast.BinOp | ast.Compare | ast.BoolOp | ast.UnaryOp):
         return any(_has_clock(each, timed) for each in ast.iter_child_nodes(expression))
     return False
-
-
-def _called(call: ast.Call) -> str:
-    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-
-
-def _of(call: ast.Call, module: str) -> bool:
-    return (
-        isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name) and call.func.value.id == module
-    )
-
-
-def _comments(text: str) -> set[int]:
-    return {
-        token.start[0]
-        for token in tokenize.generate_tokens(io.StringIO(text).readline)
-        if token.type == tokenize.COMMENT
-    }
 
 
 def main(names: Sequence[str]) -> int:
