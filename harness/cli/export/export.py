@@ -23,7 +23,7 @@ from harness.common.paths import CONFIGS, PROGRAM, expanded
 from harness.common.run_folder.run_files import METRICS
 from harness.common.system.users import this_user
 from harness.export import nsys2prv
-from harness.export.file_names import AS_GIVEN, NAME, PARAVER, PERFETTO, Suffixes, prefix_for, refuse_taken
+from harness.export.file_names import AS_GIVEN, PARAVER, PERFETTO, Suffixes, prefix_for, refuse_taken
 from harness.export.paraver import compress as compress_paraver
 from harness.export.paraver import write_paraver
 from harness.export.perfetto import write_perfetto
@@ -250,8 +250,7 @@ def perfetto(
     if not open_it:
         return _print(as_json, *_perfetto_written(found, out, suffixes))
     with PerfettoServer() as server:
-        earlier = None if out else _earlier(found)
-        made, notes = ({"perfetto": str(earlier)}, []) if earlier else _perfetto_written(found, out, suffixes)
+        made, notes = _perfetto_written(found, out, suffixes)
         _print(as_json, made | {"link": server.link(Path(made["perfetto"]))}, notes)
         server.serve()
     print("the browser has the whole trace", file=sys.stderr)
@@ -270,13 +269,6 @@ def _perfetto_written(found: ExportSources, out: Path | None, suffixes: Suffixes
     done = write_perfetto(found.open(), prefix.with_name(prefix.name + suffixes[0]), found.hosts(), recordings)
     made = {"perfetto": str(done.path), "tasks": done.tasks, "events": done.events, "megabytes": _megabytes(done.path)}
     return made, notes + done.notes
-
-
-def _earlier(found: ExportSources) -> Path | None:
-    """The file of an earlier export of this run, if no trace of the run is newer: who missed the minute has it."""
-    path = found.folder() / f"{NAME}{PERFETTO[0]}"
-    is_newest = path.is_file() and all(path.stat().st_mtime > trace.stat().st_mtime for trace in found.traces)
-    return path if found.run and is_newest else None
 
 
 def _megabytes(path: Path) -> float:
