@@ -45,14 +45,9 @@ class Glossary(NamedTuple):
 
 
 def read_glossary(page: str) -> Glossary:
-    """The tables of the page. Raises ValueError: a table is missing, or a name is refused for two nouns."""
+    """The tables of the page."""
     nouns, phrases = (_rows(page, heading) for heading in ("## Nouns", "## Phrases"))
-    names: dict[str, str] = {}
-    for noun, _, _, refused in nouns:
-        for name in CODE.findall(refused):
-            if name in names:
-                raise ValueError(f"{GLOSSARY}: `{name}` is refused for {names[name]} and for {noun}")
-            names[name] = noun
+    names = {name: noun for noun, _, _, refused in nouns for name in CODE.findall(refused)}
     patterns = [(_pattern(phrase), instead) for cell, instead in phrases for phrase in CODE.findall(cell)]
     return Glossary(names, patterns, {noun: CODE.findall(code) for noun, _, code, _ in nouns})
 
@@ -61,8 +56,6 @@ def _rows(page: str, heading: str) -> list[list[str]]:
     """The cells of the table below a heading."""
     section = page.partition(f"\n{heading}\n")[2].partition("\n## ")[0]
     rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("|")]
-    if len(rows) < 3:
-        raise ValueError(f"{GLOSSARY}: there is no table below {heading!r}")
     return [[cell.strip() for cell in row] for row in rows[2:]]
 
 

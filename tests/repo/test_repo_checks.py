@@ -127,14 +127,6 @@ def test_one_entry_of_the_glossary_refuses_a_word_everywhere(monkeypatch: pytest
     ]
 
 
-def test_a_glossary_with_a_fault_is_refused() -> None:
-    page = (ROOT / language.GLOSSARY).read_text(encoding="utf-8")
-    with pytest.raises(ValueError, match="`idx` is refused for straggler and for index"):
-        language.read_glossary(page.replace("| `laggard` |", "| `idx` |"))
-    with pytest.raises(ValueError, match="no table below '## Phrases'"):
-        language.read_glossary(page.partition("## Phrases")[0])
-
-
 def test_every_name_in_the_code_of_the_glossary_is_in_the_code() -> None:
     texts = [path.read_text(encoding="utf-8") for folder in language.PRODUCT for path in (ROOT / folder).rglob("*.py")]
     classes = set(re.findall(r"^(?:class )?(\w+)(?:\(|:| = )", "\n".join(texts), re.MULTILINE))
