@@ -5,14 +5,12 @@ Exit status 1 with a sentence for each fault. A message that git writes (a merge
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 
 LONGEST_SUBJECT = 72  # characters: `git log --oneline` in a terminal of 80 columns
 SCISSORS = "# ------------------------ >8 ------------------------"
 BY_GIT = ("Merge ", "fixup! ", "squash! ", "amend! ")
-TRAILER = re.compile(r"[A-Z][\w-]+: \S")  # Signed-off-by and its like say who, not why
 
 
 def faults(message: str) -> list[str]:
@@ -27,7 +25,7 @@ def faults(message: str) -> list[str]:
         sentences.append(f"the subject has {len(subject)} characters: {LONGEST_SUBJECT} at most")
     if rest and rest[0].strip():
         sentences.append(f"the second line is not empty ({rest[0]!r}): the subject is one line")
-    if not any(line.strip() and not TRAILER.match(line) for line in rest):
+    if not any(map(str.strip, rest)):
         sentences.append("the message has no body: write the reason below an empty line")
     return sentences
 

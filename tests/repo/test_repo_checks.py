@@ -246,11 +246,9 @@ NO_BODY = "the message has no body: write the reason below an empty line"
 MESSAGES = {
     "x" * 73 + REASON: "the subject has 73 characters: 72 at most",
     "Reports are faster": NO_BODY,
-    "Reports are faster\n\nSigned-off-by: A <a@b>": NO_BODY,
     f"Reports\n\n# Please enter the message.\n{commit_message.SCISSORS}\nthe difference\n": NO_BODY,
     "Reports are faster\nbecause tables are kept": "the second line is not empty ('because tables are kept')",
     "é" * 72 + REASON: "",
-    "Reports are faster\n\nTables are kept.\n\nSigned-off-by: A <a@b>": "",
     "fixup! Reports": "",
     "Merge branch 'x'\n": "",
 }
