@@ -28,7 +28,7 @@ NOT_TYPED = {
     "pipx install '.[train]'": "a gigabyte again: the line without the extra shows pipx, that of uv shows the extra",
     "pip install '.[train]'": "as that of pipx",
 }
-TRAINS = re.compile(r"slurm\.sh (?:-e(?!.*--plan)|run )|\[train\]")  # and installs PyTorch before
+TRAINS = re.compile(r"slurm\.sh (?:-e(?!.*--plan)|run |lesson )|\[train\]")  # and installs PyTorch before
 COMMIT = """git ls-files -co --exclude-standard -z | xargs -0 cp --parents -t "$0"; cd "$0"; git init -q; git add -A
 git -c user.name=a -c user.email=a@example.org commit -qm 'All files'"""
 # uv takes no Python of an environment.
@@ -45,9 +45,9 @@ def cells(page: str) -> list[str]:
 
 
 def cases(texts: list[str]) -> list[object]:
-    """A training is long; so is pip, which takes five times as long as uv, and installs the wheel in other tests."""
+    """A training is long; so are pip and pipx, which take longer than uv; pip installs the wheel in other tests."""
     marks = {
-        text: (pytest.mark.long, pytest.mark.train)[: 2 if TRAINS.search(text) else text.startswith("pip ")]
+        text: (pytest.mark.long, pytest.mark.train)[: 2 if TRAINS.search(text) else text.startswith("pip")]
         for text in texts
     }
     return [pytest.param(text, marks=its, id=text.splitlines()[-1]) for text, its in marks.items()]
