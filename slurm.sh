@@ -87,7 +87,7 @@ find_python() {
     say "installing Debian's python3-venv with apt-get, because no Python here can install packages …"
     { "${apt[@]}" || { apt-get -qq update && "${apt[@]}"; }; } &>>"$log" </dev/null || say "apt-get: $(tail -n1 "$log")"
   fi
-  serves "$python" || fail 1 "no Python 3.10 or newer with venv is here: load a module with one, or set HARNESS_PYTHON."
+  python=python3; serves "$python" || fail 1 "no Python 3.10 or newer with venv is here: load a module with one, or set HARNESS_PYTHON."
 }
 
 # fill: with uv. pip only fetches uv where it is not on PATH, and stands in where uv cannot be had or fails.

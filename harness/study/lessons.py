@@ -25,6 +25,7 @@ LESSONS = CONFIGS / "lessons"
 # Metrics that do not depend on how busy the machine is; all others are times, or shares of times.
 COUNTED = re.compile(r"_(count|bytes)|bytes_across_nodes|tokens_per_step|gemm_\w+_share|\.(stuck|failed)_")
 MOST_PAIRS = 8  # of runs that an answer takes
+PARTS = ("mystery", "race")  # commands that are named as lessons are
 
 
 class LessonPart(BaseModel):
@@ -142,7 +143,7 @@ def load_lesson(name_or_path: str) -> Lesson:
     is_path = "/" in name_or_path
     path = expanded(name_or_path) if is_path else LESSONS / f"{name_or_path.lower()}.yaml"
     if not is_path and path.stem not in lesson_names():
-        hint = nearest_or_list(name_or_path, lesson_names(), f"{COMMAND} lesson lists all")
+        hint = nearest_or_list(name_or_path, [*lesson_names(), *PARTS], f"{COMMAND} lesson lists all")
         raise RequestError(f"lesson: there is no lesson {name_or_path!r}{hint}")
     try:
         return Lesson.model_validate(read_yaml(path, "lesson file"))

@@ -85,3 +85,10 @@ def test_roots_debian_is_asked_for_a_python(old: Checkout, tmp_path: Path) -> No
     said = old.run("status").stderr
     assert "installing Debian's python3-venv with apt-get" in said and "apt-get: E: no network" in said
     assert "install python3 python3-venv" in (tmp_path / "words").read_text()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root installs packages of the system")
+def test_the_python_that_debian_brings_is_used(old: Checkout, tmp_path: Path) -> None:
+    program(tmp_path / "python3", f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    program(tmp_path / "bin" / "apt-get", f'#!/bin/sh\nexec /bin/mv "{tmp_path}/python3" "{tmp_path}/bin"\n')
+    assert old.run("status").code == 0

@@ -47,7 +47,7 @@ class LessonAtSite(NamedTuple):
 
 
 def _names(incomplete: str) -> list[str]:
-    return [name for name in (*lessons.lesson_names(), "mystery", "race") if name.startswith(incomplete)]
+    return [name for name in (*lessons.lesson_names(), *lessons.PARTS) if name.startswith(incomplete)]
 
 
 def lesson(
