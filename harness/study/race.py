@@ -158,7 +158,9 @@ def _rung(runs: list[MeasuredRun], ranks: int) -> Iterator[Rung]:
     """The attempt that a series is, if it has both arms and is the same training."""
     target, own = ([each for each in runs if each.slot.key == arm and METRIC in each.metrics] for arm in ARMS)
     if target and own:
-        asked, file = trained(target[0].run, target[0].summary), str(file_of(own[0].run.record.experiment))
-        if asked.ranks == ranks and not any(any(differences(file, trained(x.run, x.summary), asked)) for x in own):
+        asked = trained(target[0].run, target[0].summary)
+        file = str(file_of(own[0].run.record.experiment))
+        others = (said for each in own for said in differences(file, trained(each.run, each.summary), asked))
+        if asked.ranks == ranks and not any(others):
             step_ns, target_ns = (geometric_mean(each.metrics[METRIC] for each in arm) for arm in (own, target))
             yield Rung(file, own[-1].run.job_id, step_ns, len(own), target_ns)

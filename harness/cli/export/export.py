@@ -226,9 +226,11 @@ def _paraver_submitted(tokens: list[str], options: list[str], as_json: bool) -> 
     python = python_of(run.record.site, this_machine())
     argv: list[Word] = [python, "-m", "harness", "export", "paraver", str(run.path), *options]
     job_id = backend_of_run(run).submit_after(run, argv, state_of(run) in FINAL)
-    made = {"job_id": job_id, "after": run.job_id, "output": str(run.log_after(job_id))}
-    said = f"submitted {job_id}: it converts {run.name} when that run has ended; its output is in {made['output']}"
-    print(json.dumps(made) if as_json else said)
+    output = run.log_after(job_id)
+    if as_json:
+        print(json.dumps({"job_id": job_id, "after": run.job_id, "output": str(output)}))
+    else:
+        print(f"submitted {job_id}: it converts {run.name} when that run has ended; its output is in {output}")
     return 0
 
 
@@ -285,7 +287,7 @@ def _print(as_json: bool, made: dict[str, Any], notes: list[str], gzip: bool = F
     path = made.pop("prv", None) or made.pop("perfetto")
     counted = [how_many(made[f"{what}s"], what) for what in ("task", "thread", "record", "event") if f"{what}s" in made]
     by = [f"{made['engine']} engine"] if "engine" in made else []
-    print("\n  ".join([path, *filter(None, [", ".join([*by, *counted])])]))
+    print(f"{path}\n  {', '.join([*by, *counted])}")
     for note in notes:
         print(f"  note: {note}")
     if path.endswith((".prv", ".prv.gz")):
@@ -327,6 +329,8 @@ def numbers(
     from harness.report.page.write import run_among
     from harness.report.tables.catalogue import write_tables
 
-    place = out or (run.path if (run := run_among(paths)) else Path()) / "csv"
-    write_tables(measure_request(ReportRequest(paths, window=window, workers=workers)).summaries, place)
+    measured = measure_request(ReportRequest(paths, window=window, workers=workers))
+    run = run_among(paths)
+    place = out or (run.path if run else Path()) / "csv"
+    write_tables(measured.summaries, place)
     print(printable(str(place)))

@@ -107,11 +107,9 @@ class Attempt(NamedTuple):
 def _made(launches: Launches, tasks: list[SeriesTask], yes: bool, typed: str, again: bool) -> Attempt:
     """The runs of both. Of runs on this machine the first pair tells whether the file is another training.
     Raises RequestError: a person does not want them. WorkError: the file fails."""
-    name, site, file = (
-        races.series_of(launches, again),
-        tasks[0].point.site,
-        races.file_of(launches["b"].experiment).name,
-    )
+    name = races.series_of(launches, again)
+    site = tasks[0].point.site
+    file = races.file_of(launches["b"].experiment).name
     to_make = check_plan(name, tasks).to_make
     if to_make:
         announce(name, tasks, len(tasks) // len(ARMS))
