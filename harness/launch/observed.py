@@ -53,7 +53,7 @@ def run(request: RunRequest, *, reports: bool) -> NoReturn:
     told = environ.get(job_folder.VARIABLE, "")
     if told in job_folder.OFF:
         become(request.command, environ)
-    if told not in ("", job_folder.BY_ITSELF) and job_folder.is_of_this_job(Path(told), environ):
+    if told and job_folder.is_of_this_job(Path(told), environ):
         say(environ, f"this job is observed already, in {Path(told).parent}: nothing is added")
         become(request.command, environ)
     command = list(request.command)

@@ -35,14 +35,13 @@ _MOST_LEVELS = 3  # of modules below the outermost one, to look for the ones tha
 
 def place(
     after_import: Callable[[str, Callable[[Any], object]], None],
-    run_dir: Callable[[], Path],
+    run_dir: Path,
     asked: dict[str, Any],
     ours: Callable[[], AbstractContextManager[None]],
 ) -> None:
-    """Place all hooks. run_dir: the run's folder, asked for when it is needed. asked: as observe.json has it; ours:
+    """Place all hooks. run_dir: the run's folder. asked: as observe.json has it; ours:
     lets the checkout's packages be imported."""
     if os.environ.get("RANK", "").isdecimal():  # a launcher has made this process a rank: it may hang before it trains
-        run_dir()
         heartbeat.begin(*rank_now())
     else:
         watch_start()
@@ -71,13 +70,13 @@ def place(
         asked["faults"] = []
     if asked.get("faults") and (os.environ.get("RANK", "").isdecimal() or innermost(sys._getframe()) is not None):
         with ours():
-            importlib.import_module("exercises.utils.faults.startup").begin_own(run_dir(), asked["faults"])
+            importlib.import_module("exercises.utils.faults.startup").begin_own(run_dir, asked["faults"])
 
 
 class Observer:
     """The hooks of one process. Everything off the main thread is left alone."""
 
-    def __init__(self, run_dir: Callable[[], Path], arguments: dict[str, Any]) -> None:
+    def __init__(self, run_dir: Path, arguments: dict[str, Any]) -> None:
         self.watch = Watch(run_dir, arguments)
         self._made = 0
         self.steps = StepState(self.watch, lambda: self._made)

@@ -53,8 +53,7 @@ NO_RANK_NS = 60_000_000_000  # without any line of the user's: then it is a laun
 class JobTimeRecorder:
     """The record of one process. now: the training's step and phase, as heartbeat.py has them."""
 
-    def __init__(self, run_dir: Path | None) -> None:
-        """run_dir: the run's folder; None: it is known when the process trains."""
+    def __init__(self, run_dir: Path) -> None:
         self._run_dir = run_dir
         self.pid = os.getpid()
         self._begun_ns = time.time_ns()
@@ -224,7 +223,7 @@ class JobTimeRecorder:
     def flush(self) -> None:
         """Write what is new; the sampler's thread does so ten times a second."""
         rank = os.environ.get("RANK", "")
-        if self._file is None and not self._tried and rank.isdecimal() and self._run_dir is not None:
+        if self._file is None and not self._tried and rank.isdecimal():
             if time.time_ns() - self._begun_ns < ALIVE_NS:
                 return
             self._tried = True
@@ -237,7 +236,6 @@ class JobTimeRecorder:
             self._kept = (self._kept + lines)[:MOST_KEPT]
 
     def _open(self, rank: int, mode: str) -> None:
-        assert self._run_dir is not None
         path = JOB_TIME.path(self._run_dir, rank)
         path.parent.mkdir(parents=True, exist_ok=True)
         file = _opened(path, mode)
@@ -283,7 +281,7 @@ _begun: list[LineSampler] = []
 _records: list[JobTimeRecorder] = []
 
 
-def begin(run_dir: Path | None) -> LineSampler:
+def begin(run_dir: Path) -> LineSampler:
     """Begin to sample this process's main thread, once; a fork that turns out to train begins anew."""
     if _begun and _begun[0].pid == os.getpid() and not _records[0].is_over:
         return _begun[0]

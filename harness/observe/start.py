@@ -22,7 +22,7 @@ from typing import Any
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PACKAGES = ("harness", "exercises")
-BY_ITSELF, OFF = "module", ("off", "0", "no")  # as harness/common/run_folder/job_folder.py has them
+OFF = ("off", "0", "no")  # as harness/common/run_folder/job_folder.py has it
 _FIRST = "HARNESS_OBSERVED_FIRST"  # the process that has begun first, for those below it
 
 
@@ -32,19 +32,15 @@ def begin() -> None:
     if told in OFF:
         return
     finder = AfterImport()
-    if told == BY_ITSELF:  # there is no run until something trains
-        finder.before("torch", lambda: _record_time(None))
-        finder.after("torch", lambda _module: _place(finder, None, {}))
+    run_dir = Path(told).parent
+    asked = json.loads(Path(told).read_text(encoding="utf-8"))
+    if asked.get("job") not in (None, os.environ.get("SLURM_JOB_ID_HET_GROUP_0") or os.environ.get("SLURM_JOB_ID")):
+        return  # a job that the observed one submitted has inherited its variables
+    finder.after("torch", lambda _module: _place(finder, run_dir, asked))
+    if os.environ.get("RANK", "").isdecimal() or _is_only_process(asked):
+        _record_time(run_dir)
     else:
-        run_dir = Path(told).parent
-        asked = json.loads(Path(told).read_text(encoding="utf-8"))
-        if asked.get("job") not in (None, os.environ.get("SLURM_JOB_ID_HET_GROUP_0") or os.environ.get("SLURM_JOB_ID")):
-            return  # a job that the observed one submitted has inherited its variables
-        finder.after("torch", lambda _module: _place(finder, run_dir, asked))
-        if os.environ.get("RANK", "").isdecimal() or _is_only_process(asked):
-            _record_time(run_dir)
-        else:
-            finder.before("torch", lambda: _record_time(run_dir))
+        finder.before("torch", lambda: _record_time(run_dir))
     sys.meta_path.insert(0, finder)
 
 
@@ -54,21 +50,17 @@ def _is_only_process(asked: dict[str, Any]) -> bool:
     return first and asked.get("launcher") == "python"
 
 
-def _record_time(run_dir: Path | None) -> None:
+def _record_time(run_dir: Path) -> None:
     """From now on it is recorded where the job's time goes."""
     with ours():
         importlib.import_module("harness.observe.job_time").begin(run_dir)
 
 
-def _place(finder: AfterImport, run_dir: Path | None, asked: dict[str, Any]) -> None:
-    """run_dir, asked: the run's folder and what its observe.json has; without them the process finds a run."""
+def _place(finder: AfterImport, run_dir: Path, asked: dict[str, Any]) -> None:
+    """run_dir, asked: the run's folder and what its observe.json has."""
     with ours():
         hooks = importlib.import_module("harness.observe.hooks")
-        by_itself = importlib.import_module("harness.observe.by_itself") if run_dir is None else None
-    if by_itself is not None:
-        hooks.place(finder.after, by_itself.run_folder, by_itself.settings(), ours)
-    else:
-        hooks.place(finder.after, lambda: run_dir, asked, ours)
+    hooks.place(finder.after, run_dir, asked, ours)
 
 
 @contextmanager

@@ -83,7 +83,7 @@ def _takes_over(metrics: Path) -> bool:
 class Watch:
     """One rank, from its first phase to its end. `model`: the module with most parameters, where one is known."""
 
-    def __init__(self, run_dir: Callable[[], Path], arguments: dict[str, Any]) -> None:
+    def __init__(self, run_dir: Path, arguments: dict[str, Any]) -> None:
         self._run_dir, self._arguments = run_dir, arguments
         self._window = as_recorded(ProfileWindow(**arguments["window"]), os.environ)
         self._marks: list[Mark | None] = []  # None: nobody records
@@ -169,7 +169,7 @@ class Watch:
     def _begin(self, is_sure: bool) -> None:
         """is_sure: it has trained, so a process group that it has not made by now joins it with no other process."""
         rank, world, local = rank_now()
-        run_dir = self._run_dir()
+        run_dir = self._run_dir
         path = METRICS.path(run_dir, rank)
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -223,7 +223,7 @@ class Watch:
     @property
     def trace_file(self) -> Path:
         """Where this rank's trace by torch.profiler is kept."""
-        return trace_file(self._run_dir(), self.rank)
+        return trace_file(self._run_dir, self.rank)
 
     def leave_alone(self) -> None:
         """The script records itself: nothing else does from now on."""

@@ -25,7 +25,7 @@ from harness.common.run_folder import job_folder
 from harness.common.run_folder.run_files import METRICS, SAME_RANK
 from harness.observe import same_rank
 from harness.run import find_run
-from tests.waiting import limit_s, wait_until
+from tests.waiting import limit_s
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 WORD = [sys.executable, "-I", "-m", "harness", "observe"]
@@ -291,32 +291,6 @@ def test_where_nothing_trains_nothing_is_kept(tmp_path: Path) -> None:
     assert "nothing is kept" in done.stderr
 
 
-@pytest.mark.train
-def test_a_module_observes_without_a_word(tmp_path: Path) -> None:
-    lines = subprocess.run(
-        [*WORD, "--env"], env=environ(), capture_output=True, text=True, check=True, timeout=limit_s()
-    ).stdout
-    script = f"{lines}\n" + " ".join(TRAINING) + f"\n{sys.executable} -c 'import torch'\n"
-    done = subprocess.run(
-        ["bash", "-ec", script],
-        cwd=tmp_path,
-        env=environ(),
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=limit_s(300),
-    )
-    assert done.stderr == ""
-    (run,) = runs(tmp_path)  # what only imports PyTorch leaves nothing
-    assert run.name == "one_process-here-1"
-    events = [json.loads(line)["event"] for line in (run / "metrics/rank0.jsonl").read_text().splitlines()]
-    assert events.count("step") == 12
-    assert json.loads((run / "status.json").read_text())["state"] == "completed"
-    assert (run / "lines/rank0.jsonl").stat().st_size
-    wait_until(lambda: list((run / "live").glob("*.jsonl")), "the heartbeats' file", lambda: list(run.rglob("*")))
-    assert not list((run / "torch").glob("*"))
-
-
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -330,7 +304,6 @@ def test_a_module_observes_without_a_word(tmp_path: Path) -> None:
         (("train.py",), "a command stands after --"),
         (("--",), "name a command after --"),
         ((), "name a command after --"),
-        (("--env", "fish"), "--env: got 'fish', takes one of sh, lua, tcl: did you mean sh?"),
         (("--summary",), "--summary requires an argument"),
     ],
 )

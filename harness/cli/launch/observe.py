@@ -1,33 +1,25 @@
-"""`slurm.sh observe -- COMMAND`: the user's own command in the job that there is, observed; the lines of a module that
-observes every training; three lines on a job for its log or mail."""
+"""`slurm.sh observe -- COMMAND`: the user's own command in the job that there is, observed; three lines on a job for
+its log or mail."""
 
 from __future__ import annotations
 
 import os
-import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal, NoReturn
 
 import typer
 
-from harness.cli.options import Alone
 from harness.cli.words import OBSERVE, OF_DEEPSPEED
 from harness.common.display.printable import printable
 from harness.common.errors import RequestError, WorkError
-from harness.common.paths import COMMAND, PROGRAM, ROOT
+from harness.common.paths import COMMAND, PROGRAM
 from harness.common.run_folder import job_folder
 from harness.common.run_folder.job_folder import RunRequest
 
 MOST_STEPS = 10_000
 _NO_COMMAND = f"observe: name a command after --, as in {COMMAND} observe -- torchrun train.py"
-# By language: a comment, how a folder comes before those of PYTHONPATH, how a variable is set, how a text is quoted.
-_MODULES: dict[str, tuple[str, str, str, Callable[[str], str]]] = {
-    "sh": ("#", "export PYTHONPATH=%s${PYTHONPATH:+:$PYTHONPATH}", "export %s=%s", shlex.quote),
-    "lua": ("--", 'prepend_path("PYTHONPATH", %s)', 'setenv("%s", %s)', "[[{}]]".format),
-    "tcl": ("#", "prepend-path PYTHONPATH %s", "setenv %s %s", "{{{}}}".format),
-}
 
 
 def become_command(argv: Sequence[str]) -> NoReturn:
@@ -44,8 +36,8 @@ def become_command(argv: Sequence[str]) -> NoReturn:
         word = printable(command[0])
         hint = f"a command stands after --, as in {COMMAND} observe -- {word} …"
         raise RequestError(f"observe: unexpected word {word!r}: {hint}")
-    if both := [flag for flag in ("env", "summary") if asked[flag] is not None]:
-        raise RequestError(f"observe --{both[0]} takes no command: leave out --")
+    if asked["summary"] is not None:
+        raise RequestError("observe --summary takes no command: leave out --")
     if command[0].endswith(".py") or command[0] == "-m":  # torchrun and others give a script to the Python they run in
         command = [sys.executable, "-u", *command[:1], *of_deepspeed, *command[1:]]
     elif of_deepspeed:
@@ -96,11 +88,6 @@ def observe(
         typer.Option(help="what to do if no rank makes progress; stop: as soon as no rank works"),
     ] = "report",
     no_report: Annotated[bool, typer.Option("--no-report", help="print no report after the command")] = False,
-    env: Annotated[
-        Literal["sh", "lua", "tcl"] | None,
-        typer.Option(help="print the lines for a module: every training is observed, without a word"),
-        Alone("sh"),
-    ] = None,
     summary: Annotated[
         str | None,
         typer.Option(metavar="JOBID", help="print three lines on a job, for the end of its log or for a mail"),
@@ -113,26 +100,13 @@ def observe(
         word = printable(command[0])
         hint = f"a command stands after --, as in {COMMAND} observe -- {word} …"
         raise RequestError(f"observe: unexpected word {word!r}: {hint}")
-    if (env is None) == (summary is None):
+    if summary is None:
         raise RequestError(_NO_COMMAND)
-    print("\n".join(module_lines(env) if env is not None else summary_lines(str(summary))))
+    print("\n".join(summary_lines(summary)))
     return 0
 
 
 # -- for sites ---------------------------------------------------------------------------------------------------------
-
-
-def module_lines(shell: str) -> list[str]:
-    """The lines of a modulefile, by the language it is written in.
-
-    >>> module_lines("lua")[1].startswith('prepend_path("PYTHONPATH", [[')
-    True
-    """
-    comment, prepend, setenv, quoted = _MODULES[shell]
-    values = {job_folder.VARIABLE: job_folder.BY_ITSELF, job_folder.PYTHON: sys.executable}
-    off = f"for who does not want it: {job_folder.VARIABLE}={job_folder.OFF[0]}"
-    head = [f"{comment} Observe every training in Python; {off}", prepend % quoted(str(ROOT / "harness/observe/site"))]
-    return [*head, *(setenv % (name, quoted(text)) for name, text in values.items())]
 
 
 def summary_lines(job_id: str) -> list[str]:

@@ -28,10 +28,8 @@ from harness.common.run_folder.run_files import HEARTBEATS, LINES, METRICS, OBSE
 from harness.common.system.files import write_whole_text
 from harness.common.system.secrets import holds_secret
 
-VARIABLE = "HARNESS_OBSERVE"  # the settings' file of the run that a process belongs to; or how it finds one
+VARIABLE = "HARNESS_OBSERVE"  # the settings' file of the run that a process belongs to
 WORD = "observe"  # the word before the command
-BY_ITSELF = "module"  # its value where no command of ours stands before the training
-PYTHON = "HARNESS_OBSERVE_PYTHON"  # then, our own Python, which runs what stands beside a training
 OFF = ("off", "0", "no")  # its values for a user who does not want it
 BACKEND = "observed"  # the name of what says the state of such runs
 WINDOW = {"skip": 5, "wait": 0, "warmup": 2, "active": 10}  # as of `run -- train.py`
