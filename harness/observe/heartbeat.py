@@ -275,11 +275,6 @@ def begin(rank: int, world: int, local: int) -> None:
             on_failure(_failed, Path(folder) / f"rank{rank}.crash")
 
 
-def has_begun() -> bool:
-    """Whether this process shows itself as a rank."""
-    return bool(_begun)
-
-
 def over() -> None:
     """The training is over: what follows is the end of the process."""
     PROGRESS.ended_ns = time.time_ns()

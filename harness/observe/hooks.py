@@ -26,7 +26,6 @@ from harness.observe.heartbeat import PROGRESS
 from harness.observe.lines import innermost
 from harness.observe.module_ranges import ModuleRanges, is_compiling, size_of
 from harness.observe.ranges import watch_script_ranges
-from harness.observe.start_watch import watch_start
 from harness.observe.steps import BACKWARD, DATA, EVALUATION, FORWARD, StepState
 from harness.observe.watch import TakenError, Watch, inner_model, rank_now, watch_own_profiler
 
@@ -43,8 +42,6 @@ def place(
     lets the checkout's packages be imported."""
     if os.environ.get("RANK", "").isdecimal():  # a launcher has made this process a rank: it may hang before it trains
         heartbeat.begin(*rank_now())
-    else:
-        watch_start()
     if asked.get("module_ranges"):  # before classes of modules are observed, whose calls hold what is called now
         ModuleRanges(asked["module_ranges"], asked["profiler"] == "nsys")
     observer = Observer(run_dir, asked)
