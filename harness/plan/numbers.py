@@ -264,9 +264,8 @@ def _step(w: Workload, step_plan: StepPlan) -> PlanSection:
     low, high = step_plan.step_ns
     formula = "FLOPs / (devices · peak · MFU)"
     rows = [ranged("step_ns", "expected step", (low, high), "ns", formula=formula, source=step_plan.speed.source)]
-    if step_plan.speed.peak:
-        shares = (step_plan.speed.low / step_plan.speed.peak, step_plan.speed.high / step_plan.speed.peak)
-        rows.append(ranged("mfu", "  at an MFU of", shares, "share", source=step_plan.speed.source))
+    shares = (step_plan.speed.low / step_plan.speed.peak, step_plan.speed.high / step_plan.speed.peak)
+    rows.append(ranged("mfu", "  at an MFU of", shares, "share", source=step_plan.speed.source))
     tokens = (1e9 * w.tokens_per_step / high, 1e9 * w.tokens_per_step / low)
     rows.append(ranged("tokens_per_s", "tokens per second", tokens, "tokens/s", formula="tokens / step"))
     return PlanSection(title, rows, [])
@@ -327,7 +326,7 @@ def _cost(plan: LaunchPlan) -> PlanSection:
     w = plan.workload
     if w is not None and cost.expected_s is not None:
         formula = f"{w.steps} steps and a start"
-        source = f"the start: {'as long as those of the earlier runs' if cost.start_known else START_SOURCE}"
+        source = f"the start: {START_SOURCE}"
         rows.append(ranged("job_s", "the whole job", cost.expected_s, "s", formula=formula, source=source))
     hours = cost.gpu_hours()
     if hours is not None:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from harness.experiment.exercises import Experiment
 from harness.launch.job import Job
 from harness.launch.submit import PreparedLaunch
-from harness.plan.history import EarlierRun, earlier_runs
 from harness.plan.memory import (
     FITS,
     TIGHT,
@@ -94,9 +93,8 @@ def plan_of(prepared: PreparedLaunch) -> LaunchPlan:
     if w is None:
         return LaunchPlan(job, cost_of(job, None, None))
     memory = _memory(prepared.experiment, job, w)
-    earlier = earlier_runs(job, w)
-    step = _step(job, w, earlier)
-    cost = cost_of(job, w, step.step_ns, earlier)
+    step = _step(job, w)
+    cost = cost_of(job, w, step.step_ns)
     return LaunchPlan(job, cost, w, memory, step, _warnings(job, memory, cost))
 
 
@@ -120,15 +118,15 @@ def _usual(experiment: Experiment, w: Workload, capacity: Capacity) -> str:
     return f"micro-batch {w.micro_batch}; {usual}, as on the slides, {would}"
 
 
-def _step(job: Job, w: Workload, earlier: list[EarlierRun]) -> StepPlan:
-    speed = expected_speed(job, w, earlier)
+def _step(job: Job, w: Workload) -> StepPlan:
+    speed = expected_speed(job, w)
     compute = None if isinstance(speed, str) else compute_range_ns(w, speed)
     sent = sent_per_step(w, job.site.network)
     hidden = exposed(sent, compute[1] if compute else None)
     # From the fastest computation, or all messages if they take longer, to the slowest; or the fastest with every
-    # message exposed if that is longer. Earlier runs have their messages in them already.
+    # message exposed if that is longer.
     step_ns = compute
-    if compute is not None and hidden is not None and not earlier:
+    if compute is not None and hidden is not None:
         fastest, slowest = compute
         step_ns = max(fastest, hidden.total_ns), max(slowest, fastest + hidden.total_ns)
     return StepPlan(speed, compute, step_ns, sent, hidden)

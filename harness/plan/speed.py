@@ -4,14 +4,11 @@ costs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import NamedTuple
 
-from harness.common.display.text import how_many
 from harness.launch.job import Job
-from harness.plan.history import EarlierRun
 from harness.plan.memory import Workload, device_name, device_of
 from harness.site.site import Network
 from harness.theory.communication import (
@@ -29,46 +26,38 @@ from harness.theory.devices import peak_flops_per_s
 from harness.theory.flops import RECOMPUTED, USUAL_MFU, expected_bubble, flops_per_token, step_seconds
 from harness.theory.memory import megatron_parameters
 
-AROUND_ONE_RUN = 1.1  # a single earlier run says as much, up and down
 SECONDS_PER_HOUR = 3600.0
-START_S = {"cuda": 120.0, "cpu": 15.0}
+START_S = 120.0
 START_SOURCE = "an assumption: container, imports, weights and the profiler's report"
 NOMINAL = "the site's nominal rates"
 OF_A_STEP: dict[StepPart, float] = {"forward": 1 / 3, "backward": 2 / 3, "optimizer_step": 0.0}
 
 
 class Speed(NamedTuple):
-    """Model FLOP/s of one device, the slowest and the fastest that are expected, and why. peak: None: not known."""
+    """Model FLOP/s of one device, the slowest and the fastest that are expected, and why. peak: of one device."""
 
     low: float
     high: float
-    peak: float | None
+    peak: float
     source: str
-    earlier: bool
 
 
-def expected_speed(job: Job, w: Workload, earlier: list[EarlierRun]) -> Speed | str:
-    """The range of the site's own runs if there are some, else the usual share of the peak; else why not."""
+def expected_speed(job: Job, w: Workload) -> Speed | str:
+    """The usual share of the peak; else why not."""
     name = device_name(job) if w.device == "cuda" else None
     peak = peak_flops_per_s(name, w.precision) if name else None
-    if earlier:
-        rates = [each.flops_per_s_per_device for each in earlier]
-        around = AROUND_ONE_RUN if len(rates) == 1 else 1.0
-        runs = ", ".join(each.job_id for each in earlier)
-        text = f"measured in {how_many(len(rates), 'earlier run')} of this model here: {runs}"
-        return Speed(min(rates) / around, max(rates) * around, peak[0] if peak else None, text, True)
     if peak is None:
         return _no_peak(w, name)
     usual = USUAL_MFU[w.precision]
     again = RECOMPUTED if w.checkpointing else 1.0
     slower = 1.0 if w.layout.pp == 1 else 1.0 - bubble(w)
     text = f"MFU {usual.low:.0%} to {usual.high:.0%} of {peak[0] / 1e12:g} TFLOP/s, {peak[1]}; {usual.source}"
-    return Speed(usual.low * peak[0] / again * slower, usual.high * peak[0] / again * slower, peak[0], text, False)
+    return Speed(usual.low * peak[0] / again * slower, usual.high * peak[0] / again * slower, peak[0], text)
 
 
 def _no_peak(w: Workload, name: str | None) -> str:
     if w.device == "cpu":
-        return "no peak of these CPU cores is known, and no earlier run of this model here: its report will say"
+        return "no peak of these CPU cores is known: the report of a run will say"
     if name is None:
         return "the site does not say what GPUs it has (gpus.name), so no peak is known"
     return f"configs/devices.yaml has no {w.precision} peak for {name!r}"
@@ -92,22 +81,21 @@ def compute_range_ns(w: Workload, speed: Speed) -> tuple[float, float]:
 
 class Cost(NamedTuple):
     """Of the whole job. gpus: 0 if the job holds none. steps_s: all steps, with the fastest and with the slowest; None:
-    not known. start_s: all that is no step, from and to. start_known: of earlier runs. watts: of one GPU; None: not
+    not known. start_s: all that is no step. watts: of one GPU; None: not
     known."""
 
     gpus: int
     limit_s: float
     watts: float | None
     steps_s: tuple[float, float] | None = None
-    start_s: tuple[float, float] = (0.0, 0.0)
-    start_known: bool = False
+    start_s: float = 0.0
 
     @property
     def expected_s(self) -> tuple[float, float] | None:
         """Steps and start, from and to."""
         if self.steps_s is None:
             return None
-        return self.steps_s[0] + self.start_s[0], self.steps_s[1] + self.start_s[1]
+        return self.steps_s[0] + self.start_s, self.steps_s[1] + self.start_s
 
     def gpu_hours(self) -> tuple[float, float] | None:
         """Expected, from and to."""
@@ -134,9 +122,7 @@ class Cost(NamedTuple):
         return self.gpus * seconds / SECONDS_PER_HOUR * self.watts / 1000
 
 
-def cost_of(
-    job: Job, w: Workload | None, step_ns: tuple[float, float] | None, earlier: Sequence[EarlierRun] = ()
-) -> Cost:
+def cost_of(job: Job, w: Workload | None, step_ns: tuple[float, float] | None) -> Cost:
     """The cost of a job; step_ns: of one step, the shortest and the longest that are expected."""
     asked = job.experiment
     gpus = (asked.nodes * (asked.gpus_per_node or 0)) if job.device == "cuda" else 0
@@ -144,10 +130,8 @@ def cost_of(
     cost = Cost(gpus, float(job.site.time_s), device.watts if device else None)
     if w is None or step_ns is None:
         return cost
-    starts = [each.start_s for each in earlier if each.start_s is not None]
     low, high = (w.steps * each / 1e9 for each in step_ns)
-    start = (min(starts), max(starts)) if starts else 2 * (START_S[job.device],)
-    return cost._replace(steps_s=(low, high), start_s=start, start_known=bool(starts))
+    return cost._replace(steps_s=(low, high), start_s=START_S)
 
 
 @dataclass(frozen=True, slots=True)

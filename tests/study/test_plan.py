@@ -13,7 +13,7 @@ import pytest
 from harness.analysis.summary import Efficiency, RankTraining, Summary
 from harness.cli.main import main
 from harness.cli.plan.plan import short_form, show_plan
-from harness.experiment.exercises import DDP, Experiment
+from harness.experiment.exercises import DDP
 from harness.launch.submit import PreparedLaunch, prepare
 from harness.measure.run_contents import predicted_and_measured, read_plan
 from harness.plan.numbers import plan_document, plan_text
@@ -23,7 +23,7 @@ from harness.run import Run
 from harness.run.record import Status
 from harness.site.site import load_site
 from harness.theory.flops import USUAL_MFU
-from tests.study.kit import asked_at, completed, page_of
+from tests.study.kit import asked_at, page_of
 
 LEONARDO = ("--site", "leonardo")
 LARGE = ("-e", "1", *LEONARDO, "--", "--model", "mistral-7b")
@@ -31,7 +31,7 @@ LARGE = ("-e", "1", *LEONARDO, "--", "--model", "mistral-7b")
 
 @pytest.fixture(autouse=True)
 def no_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """No earlier runs, so that every number is theory's."""
+    """No run of this machine is looked at."""
     monkeypatch.setenv("HARNESS_RUNS", str(tmp_path))
     return tmp_path
 
@@ -203,61 +203,6 @@ def test_the_worst_case_is_the_time_limit_and_a_run_that_cannot_end_in_it_is_war
     assert cost.most_gpu_hours == pytest.approx(4 / 60)
     assert cost.gpu_hours() == (cost.most_gpu_hours, cost.most_gpu_hours)
     assert any("time limit" in warning for warning in planned("-e", "1", *LEONARDO, "--steps", "100000").warnings)
-
-
-def stored(root: Path, asked: Experiment, /, **summary: Any) -> Run:
-    """A completed run at Leonardo with a summary."""
-    run = completed(root, "local-1", asked)
-    record = run.record.model_copy(update={"site": load_site("leonardo")})
-    run.write_record(record)
-    run.write_status(Status(state="completed", started_ns=1, ended_ns=101_000_000_001))
-    run.summary.write_text(json.dumps(summary), encoding="utf-8")
-    named = run.path.with_name("Llama-3.2-1B-local-1-n1-g4")
-    return Run(run.path.rename(named))
-
-
-def speed_of(mfu: float, **more: Any) -> dict[str, Any]:
-    return {
-        "run": {"job_id": "4711", "site": {"name": "leonardo"}},
-        "experiment": {"exercise": 1},
-        "training": [{"dtype": "float32", "steps_total": 10, "median_step_ns": 10**9}],
-        "efficiency": {"mfu": mfu, "model_flops_per_s_per_device": mfu * 21.5e12},
-        **more,
-    }
-
-
-def test_the_sites_own_runs_say_how_fast_the_next_one_is(no_runs: Path) -> None:
-    run = stored(no_runs, prepared("-e", "1", *LEONARDO).experiment, **speed_of(0.25))
-    found, speed = planned("-e", "1", *LEONARDO), step_of("-e", "1", *LEONARDO).speed
-    assert not isinstance(speed, str) and speed.earlier and "4711" in speed.source
-    assert speed.low < 0.25 * 21.5e12 < speed.high
-    rows = plan_document(found)["numbers"]
-    assert rows["mfu"]["low"] < 0.25 < rows["mfu"]["high"]
-    assert rows["job_s"]["source"].endswith("earlier runs")
-    assert found.cost.start_known and found.cost.start_s == (91.0, 91.0), "101 s without ten steps of a second"
-    run.summary.write_text("{", encoding="utf-8")
-    assert step_of("-e", "1", *LEONARDO).speed.earlier is False  # type: ignore[union-attr]  # it is known
-
-
-@pytest.mark.parametrize(
-    ("other", "name"),
-    [
-        ({"run": {"job_id": "1", "site": {"name": "juwels-booster"}}}, ""),
-        ({"experiment": {"exercise": 1, "faults": ["host-stall,ms=9"]}}, ""),
-        ({"training": [{"dtype": "bfloat16"}]}, ""),
-        ({"training": []}, ""),
-        ({"efficiency": None}, ""),
-        ({"efficiency": {"mfu": "0.3", "model_flops_per_s_per_device": "fast"}}, ""),
-        ({}, "deep-"),
-    ],
-    ids=str,
-)
-def test_runs_elsewhere_of_other_precision_with_faults_or_of_a_model_whose_name_begins_alike_say_nothing(
-    no_runs: Path, other: dict[str, Any], name: str
-) -> None:
-    run = stored(no_runs, prepared("-e", "1", *LEONARDO).experiment, **speed_of(0.25, **other))
-    run.path.rename(run.path.with_name(run.path.name.replace("Llama-3.2-1B-", f"Llama-3.2-1B-{name}")))
-    assert step_of("-e", "1", *LEONARDO).speed.earlier is False  # type: ignore[union-attr]  # it is known
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def short_form(launch_plan: LaunchPlan) -> list[str]:
 
     rows = {row.name: row for section in sections_of(launch_plan) for row in section.rows}
     memory = [_memory_line(launch_plan), launch_plan.memory.usual if launch_plan.memory else ""]
-    of_steps = [_batch_line(launch_plan), _step_line(launch_plan, rows), _communication_line(launch_plan, rows)]
+    of_steps = [_batch_line(launch_plan), _step_line(rows), _communication_line(launch_plan, rows)]
     lines = [*memory, *of_steps, "; ".join(filter(None, [_cost_line(rows), launch_plan.conversion]))]
     return [f"{'plan: ' if number == 0 else '      '}{text}" for number, text in enumerate(filter(None, lines))]
 
@@ -80,12 +80,10 @@ def _batch_line(launch_plan: LaunchPlan) -> str:
     return f"global batch of an optimizer step: {batch_factors(w)} = {size}"
 
 
-def _step_line(launch_plan: LaunchPlan, quantities: dict[str, Quantity]) -> str:
-    if "step_ns" not in quantities or launch_plan.step is None or isinstance(launch_plan.step.speed, str):
+def _step_line(quantities: dict[str, Quantity]) -> str:
+    if "step_ns" not in quantities:
         return ""
-    speed = launch_plan.step.speed
-    mfu = f"an MFU of {shown(quantities['mfu'])}" if "mfu" in quantities else "the speed"
-    return f"step {shown(quantities['step_ns'])}, at {mfu} " + ("of earlier runs here" if speed.earlier else "as usual")
+    return f"step {shown(quantities['step_ns'])}, at an MFU of {shown(quantities['mfu'])} as usual"
 
 
 def _communication_line(launch_plan: LaunchPlan, quantities: dict[str, Quantity]) -> str:
