@@ -70,7 +70,6 @@ COMMANDS: dict[str, CommandEntry] = {
         examples=[
             ("observe -- torchrun --nproc-per-node 4 train.py", "in your own script"),
             ("observe --profiler torch -- python train.py", "also record ten steps"),
-            ("observe --summary 1234567", "in an epilog"),
         ],
         docs="docs/own.md",
     ),

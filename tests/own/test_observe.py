@@ -72,19 +72,6 @@ def test_a_training_becomes_a_run_and_its_answer_follows(tmp_path: Path) -> None
     assert "here-1   observe -- " in done.stderr
     assert "\n  a step " in done.stderr, "the bar of the answer"
     assert done.stdout.startswith("12 steps"), "what the training prints stays alone"
-    said = subprocess.run(
-        [*WORD, "--summary", "here-1"],
-        cwd=tmp_path,
-        env=environ(),
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=limit_s(),
-    )
-    first, second, third = said.stdout.splitlines()
-    assert first.startswith("here-1   observe -- ") and first.endswith(": completed")
-    assert second
-    assert third.startswith(("Try: ", "More: "))
 
 
 @pytest.mark.train
@@ -304,7 +291,6 @@ def test_where_nothing_trains_nothing_is_kept(tmp_path: Path) -> None:
         (("train.py",), "a command stands after --"),
         (("--",), "name a command after --"),
         ((), "name a command after --"),
-        (("--summary",), "--summary requires an argument"),
     ],
 )
 def test_a_wrong_request_is_one_sentence_and_starts_nothing(

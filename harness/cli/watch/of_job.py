@@ -1,4 +1,4 @@
-"""What `report`, `status` and `observe --summary` say of a job that has several trainings, if it is named by its id."""
+"""What `report` and `status` say of a job that has several trainings, if it is named by its id."""
 
 from __future__ import annotations
 
