@@ -68,7 +68,6 @@ CHECKS = (
     Check("torch", "node", machine.torch_and_driver, _on_gpus),
     Check("interface", "node", machine.interface, lambda around: around.site.network.interface is not None),
     Check("nsys", "both", container.nsys, _nvidia),
-    Check("gpu metrics", "node", container.gpu_metrics, lambda around: around.uses_gpus and _nvidia(around)),
 )
 
 

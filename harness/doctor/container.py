@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,6 @@ ADDED = {
     f"   # then bind it ({README_OF_IMAGES})"
 }
 NSYS_S = 60.0
-NO_METRICS = "options nvidia NVreg_RestrictProfilingToAdminUsers=0"
 
 
 def container(around: Surroundings) -> Iterator[CheckResult]:
@@ -153,20 +151,3 @@ def _without_nsys(around: Surroundings, records: bool) -> CheckResult:
         return unseen("nsys", f"not on PATH before the job loads the site's modules: {IN_JOB}")
     load = "module avail nsight cuda   # then modules: in the site file, or profiler: torch"
     return problem("nsys", "is not on PATH, but the site's runs are recorded with it", load)
-
-
-def gpu_metrics(around: Surroundings) -> CheckResult | None:
-    """Whether users may read the GPU's counters (ERR_NVGPUCTRPERM)."""
-    parameters = around.read("proc/driver/nvidia/params")
-    if parameters is None:
-        return None
-    what = "RmProfilingAdminOnly of the NVIDIA driver"
-    values = dict(line.split(":", 1) for line in parameters.splitlines() if ":" in line)
-    value = values.get("RmProfilingAdminOnly", "").strip()
-    if value == "1" and os.geteuid() != 0:
-        why = "is 1: only root may read GPU metrics (ERR_NVGPUCTRPERM); nsys records all else"
-        remedy = f"echo '{NO_METRICS}' | sudo tee /etc/modprobe.d/nsys.conf   # administrators, then reload the driver"
-        return warning(what, why, remedy)
-    if not value:
-        return unseen(what, "the driver does not say it")
-    return ok(what, f"is {value}: GPU metrics can be recorded")

@@ -36,11 +36,7 @@ PROGRAMS: dict[str, str | None] = {
     "apptainer": inside(),
     "nsys": "echo 'NVIDIA Nsight Systems version 2024.6.2.0-1'",
 }  # fmt: skip
-FILES = {
-    "system/proc/driver/nvidia/params": "Mobile: 4294967295\nRmProfilingAdminOnly: 0",
-    "data/alpaca.json": "[]",
-    "training.sif": "hsqs",
-}
+FILES = {"data/alpaca.json": "[]", "training.sif": "hsqs"}
 SITE = {
     "name": "test", "description": "x", "partition": "gpu", "account": "demo", "qos": "normal",
     "gpus": {"per_node": 4}, "cpus_per_node": 32, "time": "00:30:00", "sbatch": ["--reservation=course"],

@@ -160,8 +160,6 @@ FAULTS = [
           "module avail"),
     Fault("options of nsys that are no file", site(nsys="/nowhere.json"), "launch", PROBLEM, "cannot be read",
           "--dry-run"),
-    Fault("counters for root only", {"files": {"system/proc/driver/nvidia/params": "RmProfilingAdminOnly: 1"}},
-          "gpu metrics", WARNING, "ERR_NVGPUCTRPERM", "NVreg_RestrictProfilingToAdminUsers=0"),
 ]  # fmt: skip
 
 
