@@ -17,7 +17,8 @@ def observe() -> None:
     """Load the observer under a name of its own: a script's package `harness` stays the script's."""
     told = os.environ.get("HARNESS_OBSERVE")
     if told and sys.version_info < (3, 8):
-        print("observer: off, because this Python is older than 3.8:", sys.executable, file=sys.stderr)
+        if told.endswith("observe.json"):  # else it is switched off
+            print("observer: off, because this Python is older than 3.8:", sys.executable, file=sys.stderr)
     elif told:
         load = SourceFileLoader("_harness_observer_start", str(FOLDER.parent / "start.py"))
         spec = importlib.util.spec_from_loader(load.name, load)
