@@ -78,11 +78,7 @@ COMMANDS: dict[str, CommandEntry] = {
         "check this machine and the site before a course",
         launches=True,
         exits=[("0", "ok, also with warnings"), ("1", "a problem"), ("2", "wrong request")],
-        examples=[
-            ("doctor", "check this machine"),
-            ("doctor --site leonardo", "check it for this site"),
-            ("doctor --in-job -n 4", "also on four nodes"),
-        ],
+        examples=[("doctor", "check this machine"), ("doctor --site leonardo", "check it for this site")],
         docs="docs/course.md",
     ),
     "sites": CommandEntry(

@@ -60,8 +60,8 @@ def packages(around: Surroundings) -> Iterator[CheckResult]:
     """The training packages, imported by the Python that trains, in the container if there is one."""
     job = around.job
     if around.site.container is not None:
-        outside = around.node_kind != "node" and around.site.container.in_srun  # there srun would submit a job
-        if outside or around.which(around.site.container.program) is None:
+        in_srun = around.site.container.in_srun  # which would submit a job
+        if in_srun or around.which(around.site.container.program) is None:
             if around.node_kind == "login":
                 yield unseen("import torch, …", f"the container cannot be started here: {IN_JOB}")
             return
@@ -124,24 +124,14 @@ def nsys(around: Surroundings) -> CheckResult | None:
     """Whether nsys is there and answers."""
     job = around.job
     if job.nsys_inside:
-        return _nsys_inside(around, job) if job.profiler == "nsys" else None
+        why = f"the container cannot be started here: {IN_JOB}"
+        return unseen("nsys in the container", why) if job.profiler == "nsys" else None
     if around.which("nsys") is None:
         return _without_nsys(around, job.profiler == "nsys")
     answer = around.ask("nsys", "--version", limit_s=NSYS_S)
     if answer.code:
         return problem("nsys --version", answer.reason, "module avail nsight   # another version")
     return ok("nsys", answer.out.strip())
-
-
-def _nsys_inside(around: Surroundings, job: Job) -> CheckResult:
-    """Where srun makes the container, nsys is a program of the image."""
-    if around.node_kind != "node":
-        return unseen("nsys in the container", f"the container cannot be started here: {IN_JOB}")
-    answer = ask_inside(around, job, "nsys", "--version")
-    if answer.code:
-        build = f"less {README_OF_IMAGES}   # how nsys gets into the image; or profiler: torch in the site file"
-        return problem("nsys in the container", f"does not answer: {answer.reason}", build)
-    return ok("nsys in the container", answer.out.strip())
 
 
 def _without_nsys(around: Surroundings, records: bool) -> CheckResult:

@@ -12,7 +12,6 @@ from typing import Literal, NamedTuple
 
 from harness.common.errors import RequestError
 from harness.common.paths import COMMAND
-from harness.common.system.bounded_read import read_bounded_text
 from harness.common.system.programs import ProgramOutput, ask
 from harness.experiment.parse import build_experiment
 from harness.launch.backends.registry import backend_of
@@ -21,10 +20,10 @@ from harness.launch.submit import prepare
 from harness.run import runs_root
 from harness.site.site import Site
 
-Place = Literal["login", "node", "here"]
+Place = Literal["login", "here"]
 QUESTION_S = 20.0
 TRAININGS = (1, 2, 3)
-IN_JOB = f"{COMMAND} doctor --in-job"  # what sees it
+IN_JOB = f"{COMMAND} -e 1 shows it"  # by its own refusal
 NOT_FROM_LOGIN = f"cannot be seen from the login node: {IN_JOB}"
 
 
@@ -38,15 +37,13 @@ class CourseSize:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """A place to look from: the login node, a compute node of a job, or this machine where it is both."""
+    """A place to look from: the login node, or this machine where it is a compute node too."""
 
     site: Site
     node_kind: Place
     jobs: tuple[Job, ...]  # of the exercises' trainings, as the site resolves them; the first is exercise 1
     course: CourseSize = CourseSize()
-    nodes: int = 1  # of the job that this process is a part of
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
-    root: Path = Path("/")  # of the system's own files: /proc, /sys
     _answers: dict[str, ProgramOutput] = field(default_factory=dict)
 
     @property
@@ -84,29 +81,20 @@ class Surroundings:
             self._answers[key] = ask()
         return self._answers[key]
 
-    def read(self, path: str) -> str | None:
-        """A small file of the system, without blanks around it; None if it is not there."""
-        try:
-            return read_bounded_text(self.root / path, errors="replace").strip()
-        except (OSError, ValueError):
-            return None
 
-
-def look_around(
-    site: Site, node_kind: Place | None = None, course: CourseSize = CourseSize(), nodes: int = 1
-) -> Surroundings:
+def look_around(site: Site, node_kind: Place | None = None, course: CourseSize = CourseSize()) -> Surroundings:
     """This process's surroundings at a site. node_kind: None, to derive it from the site's backend.
 
     Raises RequestError: the site's scheduler is unknown, or exercise 1 cannot run there.
     """
     derived: Place = "here" if backend_of(site).RUNS_HERE else "login"
-    return Surroundings(site, node_kind or derived, tuple(_of_exercises(site, nodes)), course, nodes)
+    return Surroundings(site, node_kind or derived, tuple(_of_exercises(site)), course)
 
 
-def _of_exercises(site: Site, nodes: int) -> Iterator[Job]:
+def _of_exercises(site: Site) -> Iterator[Job]:
     """The trainings that the site can run, as a launch without flags. Raises RequestError: it cannot run exercise 1."""
     for number in TRAININGS:
-        words = [("-e", str(number)), ("-n", str(nodes))]
+        words = [("-e", str(number)), ("-n", "1")]
         try:
             yield prepare(build_experiment(words, [], [], site.defaults), site).job
         except RequestError:
@@ -131,11 +119,10 @@ class CheckResult(NamedTuple):
 
 
 class CheckLine(NamedTuple):
-    """An answer with the name of its check, and the hosts that gave it; no hosts: the machine of the command."""
+    """An answer with the name of its check."""
 
     check: str
     result: CheckResult
-    hosts: tuple[str, ...] = ()
 
 
 def ok(what: str, finding: str) -> CheckResult:

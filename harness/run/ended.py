@@ -14,7 +14,7 @@ from pathlib import Path
 from harness.common.display.format import cut
 from harness.common.display.printable import printable
 from harness.common.faults.fault import parse_fault
-from harness.common.paths import COMMAND, PROGRAM, README_OF_IMAGES
+from harness.common.paths import PROGRAM, README_OF_IMAGES
 from harness.common.run_folder.job_folder import BACKEND
 from harness.common.run_folder.run_files import ERR, METRICS, SAME_RANK
 from harness.common.run_folder.run_store import UnreadFileError
@@ -73,7 +73,7 @@ _OF_APPTAINER = {
     ),
     r"mount source (?P<path>.+?) doesn't exist": (
         "{path}, which is bound into the container, does not exist on {hosts}: make it, or take it out of "
-        f"container.binds, or of a variable that names it ({COMMAND} doctor --in-job)"
+        "container.binds, or of a variable that names it"
     ),
     r"user namespace": (
         "{hosts} does not let users make user namespaces, which this {runtime} needs: ask its administrators, or drop "

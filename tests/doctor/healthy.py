@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -86,19 +86,15 @@ class Cluster:
 
     def surroundings(self, place: Place) -> Surroundings:
         file = self.file("site.yaml", yaml.safe_dump(self.site))
-        around = look_around(load_site(str(file)), place, self.course)
-        return replace(around, root=self.folder / "system")
+        return look_around(load_site(str(file)), place, self.course)
 
     def lines(self) -> list[CheckLine]:
-        """What the doctor says from the login node and from a compute node."""
-        return [line for place in ("login", "node") for line in self._from(place)]
+        """What the doctor says of a machine that is login and compute node."""
+        return list(examine(self.surroundings("here")))
 
     def lines_from_login(self) -> list[CheckLine]:
         """What it says from the login node alone."""
-        return self._from("login")
-
-    def _from(self, place: Place) -> list[CheckLine]:
-        return list(examine(self.surroundings(place), node_follows=True))
+        return list(examine(self.surroundings("login")))
 
 
 def faulty(lines: Iterable[CheckLine]) -> list[CheckLine]:

@@ -136,7 +136,6 @@ REFUSED: list[tuple[list[str] | str, str | list[str]]] = [
     (["report", "last", "--window", "x"], "report: --window: got 'x', takes one of steps, gpu"),
     (["doctor", "--students", "x"], "doctor: --students: got 'x', takes a whole number ≥ 1 and ≤ 1000000"),
     ("doctor --students 0", "doctor: --students: got '0', takes a whole number ≥ 1"),
-    ("doctor --nodes 2", "-n/--nodes: allowed only with --in-job"),
     ("doctor --site leonado", "did you mean leonardo?"),
     (["doctor", "--site", "slurm", "-p", "a b"], "-p/--partition: got 'a b'"),
     ("doctor --sites", "unknown flag --sites"),

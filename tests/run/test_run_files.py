@@ -19,8 +19,7 @@ from harness.run.record import PARTIAL_RECORD_FILE, RECORD_FILE, STATUS_FILE
 from tests.launch.launch_shared import ROOT, a_run
 
 OF_OTHERS = {
-    ("harness/doctor/in_job.py", "job.sbatch"),  # the doctor's own job
-    ("harness/observe/site/sitecustomize.py", "observe.json"),  # any Python 3 reads it, and imports nothing of ours
+    ("harness/observe/site/sitecustomize.py", "observe.json")  # any Python 3 reads it, and imports nothing of ours
 }
 """The modules that write a name of the table themselves."""
 

@@ -1,4 +1,4 @@
-"""The doctor on a real Slurm: its commands' own words, and the nodes' answers through the shared folder."""
+"""The doctor on a real Slurm: its commands' own words."""
 
 from __future__ import annotations
 
@@ -31,36 +31,15 @@ def found(lines: list[dict[str, Any]], check: str) -> str:
 
 def test_with_accounting_a_wrong_partition_account_and_qos_are_told_apart(slurm_sh_accounting: SlurmSh) -> None:
     site = slurm_sh_accounting.site("course", account="demo")
-    code, lines = asked(slurm_sh_accounting, site, "-p", "gpuu", "--in-job")
+    code, lines = asked(slurm_sh_accounting, site, "-p", "gpuu")
     assert code == 1
     assert "problem" in found(lines, "submission") and "partition" in found(lines, "submission")
     assert "sinfo" in found(lines, "submission")
-    assert "nothing was submitted" in found(lines, "job")
     _, lines = asked(slurm_sh_accounting, site, "--time", "30-00:00:00")
     assert "Requested time limit is invalid" in found(lines, "submission")
     _, lines = asked(slurm_sh_accounting, site, "-p", "gpu,short", "--time", "00:05:00")
     assert found(lines, "submission").startswith("ok ")
-    _, lines = asked(slurm_sh_accounting, site, "--in-job", "-n", "3")
-    assert "problem" in found(lines, "submission"), "it is a request of as many nodes as will be looked at"
-    assert "nothing was submitted" in found(lines, "job")
     _, lines = asked(slurm_sh_accounting, site, "-a", "nobody", "-q", "debug", "--time", "02:00:00")
     assert "Invalid account" in found(lines, "submission")
     assert "sacctmgr show associations" in found(lines, "submission")
     assert "limits a job to 00:30:00" in found(lines, "qos"), "sbatch takes such a job, which then waits for ever"
-
-
-@pytest.mark.long  # what the doctor of one node finds is in tests/doctor
-def test_both_nodes_answer_from_a_job_meet_and_leave_nothing_behind(slurm_sh: SlurmSh) -> None:
-    site = slurm_sh.site("course-faulty", network={"interface": "ib7"}, env={"NCCL_DEBUG": "TRACE"})
-    code, lines = asked(slurm_sh, site, "--in-job")
-    assert code == 1
-    assert "all 2 nodes answered" in found(lines, "job")
-    assert "ok submission" not in found(lines, "job")
-    (interface,) = (line for line in lines if line["check"] == "interface")
-    assert (interface["level"], interface["hosts"]) == ("problem", ["node1", "node2"])
-    meeting = [line for line in lines if line["check"] == "meeting"]
-    assert {host for line in meeting for host in line["hosts"]} == {"node1", "node2"}
-    assert {line["level"] for line in meeting} == {"ok"}
-    assert "imported: torch" in found(lines, "packages")
-    assert {line["check"] for line in lines if line["level"] == "problem"} == {"interface"}
-    assert not list(slurm_sh.runs.glob(".doctor*"))
