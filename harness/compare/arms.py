@@ -4,7 +4,7 @@ software with which they were measured. Knows no run on disk."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from harness.analysis.statistics import Sample
@@ -14,12 +14,22 @@ Key = dict[str, str]
 """What it is about, in words → what it was. Only what a run recorded."""
 
 
+class RunFacts(NamedTuple):
+    """What is known of one run. values: of each fact; a run may have several of one, as nodes. made_ns: when it was
+    asked for."""
+
+    values: Mapping[str, Sequence[str]]
+    made_ns: int | None = None
+
+
 class Arm(NamedTuple):
-    """One arm. runs: the number of each run. steps: of an arm of one run its steps, if they may judge it."""
+    """One arm. runs: the number of each run. steps: of an arm of one run its steps, if they may judge it. facts: of
+    each run, or none."""
 
     name: str
     runs: Sequence[Sample]
     steps: Sequence[float] = ()
+    facts: Sequence[RunFacts] = ()
 
 
 def key_of(summary: Summary) -> Key:

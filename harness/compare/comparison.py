@@ -26,6 +26,7 @@ from harness.analysis.statistics import (
     with_runs,
 )
 from harness.compare.arms import Arm
+from harness.compare.groups import TwoGroups, two_groups
 from harness.compare.verdict import ChangeVerdict, Interval, Threshold, change_text, decide
 
 if TYPE_CHECKING:
@@ -60,12 +61,14 @@ class Difference(ComparisonPart):
 
 
 class ArmValue(ComparisonPart):
-    """The number of one arm. n: of how many runs it is. steps: of one run that its steps judge, their number."""
+    """The number of one arm. n: of how many runs it is. steps: of one run that its steps judge, their number. groups:
+    None: its runs are one group, or too few to tell."""
 
     name: str
     value: float | None
     n: int
     steps: int | None = None
+    groups: TwoGroups | None = None
 
 
 class Comparison(ComparisonPart):
@@ -90,6 +93,26 @@ class Comparison(ComparisonPart):
     run_deviation: float | None = None
     in_blocks: bool = False
     needed_runs: int | None = None
+
+    def groups_of(self, a: str, b: str) -> list[str]:
+        """A sentence for each arm whose runs fall into two groups. a, b: what the arms are called."""
+        arms = ((a, self.a), (b, self.b))
+        return [arm.groups.text(name, self.metric) for name, arm in arms if arm.groups is not None]
+
+    @property
+    def groups_text(self) -> str:
+        """What is said before the verdict; empty if no arm falls into two groups."""
+        return ". ".join(self.groups_of("A", "B"))
+
+    @property
+    def groups_advice(self) -> str:
+        """What to do in place of more runs, as a clause; empty if no arm falls into two groups."""
+        found = [arm.groups for arm in (self.a, self.b) if arm.groups is not None]
+        if not found:
+            return ""
+        facts = "; ".join(dict.fromkeys(fact for groups in found for fact in groups.goes_with))
+        look = f"look at this first: {facts}" if facts else "first find out in what the slow ones differ"
+        return f"more runs would fall into the same two groups; {look}"
 
     @property
     def change(self) -> str:
@@ -117,8 +140,8 @@ def compare_arms(
     found = Comparison(
         metric=metric,
         worse_is="more" if more_is_worse else "less",
-        a=_value(a),
-        b=_value(b),
+        a=_value(a, more_is_worse),
+        b=_value(b, more_is_worse),
         ratio=None,
         threshold=limit.share,
         verdict=ChangeVerdict.UNKNOWN,
@@ -165,7 +188,8 @@ def _of_pairs(pairs: Sequence[Comparison]) -> Comparison:
 
 def _of_all(runs: Sequence[ArmValue]) -> ArmValue:
     values, steps = [run.value for run in runs if run.value], sum(run.steps or 0 for run in runs)
-    return runs[0].model_copy(update={"value": geometric_mean(values), "n": len(runs), "steps": steps})
+    known = {"value": geometric_mean(values), "n": len(runs), "steps": steps, "groups": two_groups(values)}
+    return runs[0].model_copy(update=known)
 
 
 def without_verdict(comparison: Comparison, verdict: ChangeVerdict, why: str) -> Comparison:
@@ -177,13 +201,14 @@ def _with(comparison: Comparison, **changes: object) -> Comparison:
     return comparison.model_copy(update=changes)
 
 
-def _value(arm: Arm) -> ArmValue:
+def _value(arm: Arm, more_is_worse: bool) -> ArmValue:
     numbers = list(arm.steps) if arm.steps else [run.value for run in arm.runs]
     positive = bool(numbers) and min(numbers) > 0
     mean = median if arm.steps or len(numbers) == 1 else geometric_mean
     number = mean(numbers) if positive else None
     steps = len(arm.steps) if arm.steps else None
-    return ArmValue(name=arm.name, value=number, n=len(arm.runs), steps=steps)
+    groups = two_groups(numbers, arm.facts, more_is_worse=more_is_worse) if positive and not arm.steps else None
+    return ArmValue(name=arm.name, value=number, n=len(arm.runs), steps=steps, groups=groups)
 
 
 def _lacking(metric: str, *arms: Arm) -> str:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict
 from harness.analysis.statistics import mean_interval
 from harness.analysis.summary.efficiency import POP_FACTORS, SERIES_FACTORS
 from harness.common.paths import COMMAND
-from harness.compare.arms import Arm
+from harness.compare.arms import Arm, RunFacts
 from harness.compare.comparison import Comparison, compare_arms, samples
 
 if TYPE_CHECKING:
@@ -43,10 +43,16 @@ def repeated(values: Sequence[float]) -> RepeatedMean | None:
     return RepeatedMean(mean=mean(values), n=len(values), low=low, high=high)
 
 
-def with_first(metric: str, values: Mapping[str, Sequence[float]], more_is_worse: bool) -> dict[str, Comparison]:
-    """Every point with values but the first, against the first. values: those of its runs, by point."""
+def with_first(
+    metric: str,
+    values: Mapping[str, Sequence[float]],
+    more_is_worse: bool,
+    facts: Mapping[str, Sequence[RunFacts]] | None = None,
+) -> dict[str, Comparison]:
+    """Every point with values but the first, against the first. values, facts: those of its runs, by point."""
     known = {point: runs for point, runs in values.items() if runs}
-    first, *others = [Arm(point, samples(runs)) for point, runs in known.items()] or [Arm("", [])]
+    arms = [Arm(point, samples(runs), facts=(facts or {}).get(point, ())) for point, runs in known.items()]
+    first, *others = arms or [Arm("", [])]
     return {arm.name: compare_arms(metric, first, arm, more_is_worse=more_is_worse) for arm in others}
 
 

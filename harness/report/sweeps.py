@@ -54,6 +54,13 @@ def shown_table(title: str, points: Sequence[PointValues], metrics: Sequence[str
     return PageTable(caption, [*head, "difference", "verdict"], rows, left=len(axes))
 
 
+def group_notes(points: Sequence[PointValues]) -> list[str]:
+    """A sentence for each point whose runs fall into two groups, of the metric that is judged."""
+    compared = [point.comparison for point in points if point.comparison is not None]
+    arms = [(each.metric, each.a) for each in compared[:1]] + [(each.metric, each.b) for each in compared]
+    return [arm.groups.text(arm.name, metric) for metric, arm in arms if arm.groups is not None]
+
+
 def scaling_table(title: str, sizes: Sequence[Size]) -> PageTable:
     rows = []
     for size in sizes:

@@ -126,7 +126,8 @@ def step_lines(arms: tuple[LessonArm, LessonArm], decided: Sequence[RelationResu
         return []
     shown = verdict_table([("step time", step)], ("a", "b"))
     doubtful = ", doubtful" * any(arm.doubts for arm in arms)
-    return ["", *table(shown.head, [(*cells, f"{verdict}{doubtful}") for *cells, verdict in shown.rows])]
+    rows = [(*cells, f"{verdict}{doubtful}") for *cells, verdict in shown.rows]
+    return ["", *table(shown.head, rows), *step.groups_of("a", "b")]
 
 
 def what_to_do(

@@ -134,19 +134,21 @@ def _answer(series: SweepSeries, outcome: SeriesOutcome, arguments: Arguments) -
 
 
 def _print_table(sweep_points: SweepPoints, points: list[PointValues], metrics: list[str]) -> None:
-    from harness.report.sweeps import shown_table
+    from harness.report.sweeps import group_notes, shown_table
     from harness.report.tables.table import WIDTH, TableScreen
 
     title, screen = sweep_points.sweep.title or sweep_points.sweep.name, TableScreen(columns(WIDTH))
     print("\n".join(screen.block(shown_table(title[0].upper() + title[1:], points, metrics))))
+    print("".join(f"{line}\n" for note in group_notes(points) for line in screen.wrapped(note, "  ")), end="")
 
 
 def _print_sizes(sweep_points: SweepPoints, sizes: list[Size], limit: str) -> None:
-    from harness.report.sweeps import scaling_table, why_table
+    from harness.report.sweeps import group_notes, scaling_table, why_table
     from harness.report.tables.table import WIDTH, TableScreen
 
     title, screen = sweep_points.sweep.title or sweep_points.sweep.name, TableScreen(columns(WIDTH))
     print("\n".join(screen.block(scaling_table(title[0].upper() + title[1:], sizes))))
+    print("".join(f"{line}\n" for note in group_notes(sizes) for line in screen.wrapped(note, "  ")), end="")
     print("\n".join(["", *screen.block(why_table(sizes)), "", *screen.wrapped(limit[0].upper() + limit[1:] + ".", "")]))
     print(f"next: {COMMAND} report {sizes[-1].runs[0]}")
 

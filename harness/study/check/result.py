@@ -14,6 +14,7 @@ from harness.common.display.printable import printable
 from harness.common.errors import RequestError, nearest_or_list
 from harness.compare.arms import Arm, differences, key_of, unrecorded
 from harness.compare.comparison import ArmValue, Comparison, ComparisonPart, Difference, compare_arms, without_verdict
+from harness.compare.groups import facts_of
 from harness.compare.summaries import settings
 from harness.compare.verdict import ChangeVerdict, Threshold
 from harness.study.check.series import CheckArm, MeasuredRun
@@ -140,7 +141,8 @@ def check_arms(a: CheckArm, b: CheckArm, question: Question) -> Checked:
     else:
         notes += _other_steps(a, b, question, found)
     return Checked(
-        **found.model_dump(exclude={"a", "b"}),
+        **found.model_dump(exclude={"a", "b", "why"}),
+        why=_after_groups(found),
         a=_arm(found.a, of_a),
         b=_arm(found.b, of_b),
         key_differs=[Difference(name=name, a=x, b=y) for name, (x, y) in differs.items()],
@@ -149,11 +151,22 @@ def check_arms(a: CheckArm, b: CheckArm, question: Question) -> Checked:
     )
 
 
+def _after_groups(comparison: Comparison) -> str:
+    """The reason of the verdict, behind what explains a wide interval."""
+    groups, why = comparison.groups_text, comparison.why
+    return f"{groups}. {why[:1].upper()}{why[1:]}" if groups else why
+
+
 def _compared(
     a: tuple[CheckArm, Sequence[Value]], b: tuple[CheckArm, Sequence[Value]], question: Question, metric: JudgedMetric
 ) -> Comparison:
     arm_a, arm_b = (
-        Arm(arm.arguments, [Sample(each.value, each.run.block) for each in of_arm]) for arm, of_arm in (a, b)
+        Arm(
+            arm.arguments,
+            [Sample(each.value, each.run.block) for each in of_arm],
+            facts=facts_of([each.run.summary for each in of_arm]),
+        )
+        for arm, of_arm in (a, b)
     )
     return compare_arms(metric.name, arm_a, arm_b, question.threshold, more_is_worse=metric.more_is_worse)
 

@@ -12,8 +12,9 @@ from pydantic import Field
 from harness.analysis.summary import problem_texts
 from harness.common.errors import RequestError, WorkError
 from harness.common.paths import COMMAND
-from harness.compare.arms import Arm, differences
+from harness.compare.arms import Arm, RunFacts, differences
 from harness.compare.comparison import Comparison, ComparisonPart, Difference, compare_arms, samples, without_verdict
+from harness.compare.groups import NODE
 from harness.compare.verdict import ChangeVerdict
 from harness.run import Run
 from harness.run.mystery import is_hidden
@@ -232,12 +233,17 @@ def _outcome(variant_check: VariantCheck) -> VariantOutcome:
 
 def _time(stored: VariantRuns, new: VariantRuns, same_key: bool) -> Comparison | None:
     """None: an arm has no time."""
-    arms = (trusted_runs(stored.runs), new.runs)  # doubts of the new ones are told
-    before, now = (samples([ns for run in arm if (ns := judged_ns(run))]) for arm in arms)
-    found = compare_arms("mean_step_ns", Arm(stored.variant, before), Arm(new.variant, now))
+    before = _arm(stored.variant, trusted_runs(stored.runs))
+    found = compare_arms("mean_step_ns", before, _arm(new.variant, new.runs))  # doubts of the new ones are told
     if found.ratio is None:
         return None
     return found if same_key else without_verdict(found, ChangeVerdict.NOT_COMPARABLE, "hardware or software differ")
+
+
+def _arm(name: str, runs: Sequence[StoredRun]) -> Arm:
+    timed = [(ns, run) for run in runs if (ns := judged_ns(run))]
+    facts = [RunFacts({NODE: run.nodes} if run.nodes else {}, run.created_ns) for _, run in timed]
+    return Arm(name, samples([ns for ns, _ in timed]), facts=facts)
 
 
 def _differences(pairs: Sequence[tuple[VariantRuns, VariantRuns]]) -> list[Difference]:

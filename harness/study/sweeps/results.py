@@ -6,12 +6,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from harness.analysis.metric_values import Metrics
 from harness.analysis.metrics import worse_is
 from harness.analysis.scaling import scaling
 from harness.analysis.summary import RecordingVerdict
 from harness.analysis.summary.efficiency import POP_FACTORS, SERIES_FACTORS
+from harness.compare.arms import RunFacts
 from harness.compare.comparison import Comparison
+from harness.compare.groups import facts_of
 from harness.compare.points import PointValues, RepeatedMean, Size, over_runs, repeated, with_first
 from harness.run import Run
 from harness.study.series.runs import MeasuredRun, measured
@@ -41,8 +42,7 @@ def results(completed: Sequence[Run], settings: Mapping[str, Settings], sweep: S
     points = {key: runs for key, runs in by_key.items() if runs}
     if sweep.scales:
         return Results([*_sizes(points, settings)], lacking)
-    judged = _judged({key: [one.metrics for one in runs] for key, runs in points.items()}, sweep.show)
-    compared = with_first(*judged) if judged else {}
+    compared = _compared(points, sweep.show)
     return Results([_point(key, runs, settings[key], compared.get(key)) for key, runs in points.items()], lacking)
 
 
@@ -57,26 +57,36 @@ def _point(key: str, runs: Sequence[MeasuredRun], settings: Settings, comparison
     )
 
 
-def _judged(
-    metrics: Mapping[str, Sequence[Metrics]], show: Sequence[str]
-) -> tuple[str, dict[str, list[float]], bool] | None:
-    """The first metric that is shown and measured, with its values by point, and whether more of it is worse; None: it
-    has no better side."""
-    metric = next((name for name in show if any(name in one for runs in metrics.values() for one in runs)), "")
+def _compared(points: Mapping[str, Sequence[MeasuredRun]], show: Sequence[str]) -> dict[str, Comparison]:
+    """Each point against the first, in the first metric that is shown and measured; empty: it has no better side."""
+    metrics = [one.metrics for runs in points.values() for one in runs]
+    metric = next((name for name in show if any(name in one for one in metrics)), "")
     worse = worse_is(metric)
-    values = {key: [one[metric] for one in runs if metric in one] for key, runs in metrics.items()}
-    return None if worse is None else (metric, values, worse == "more")
+    if worse is None:
+        return {}
+    having = {key: [one for one in runs if metric in one.metrics] for key, runs in points.items()}
+    values = {key: [one.metrics[metric] for one in runs] for key, runs in having.items()}
+    return with_first(metric, values, worse == "more", _facts(having))
+
+
+def _facts(points: Mapping[str, Sequence[MeasuredRun]]) -> dict[str, list[RunFacts]]:
+    return {key: facts_of([one.summary for one in runs]) for key, runs in points.items()}
 
 
 def _sizes(measured: Mapping[str, Sequence[MeasuredRun]], settings: Mapping[str, Settings]) -> Iterator[Size]:
     """Each measured size, the smallest first. measured, settings: by key, in the order of the sizes."""
     unit = _unit([one for runs in measured.values() for one in runs])
-    speeds = {key: [speed for one in runs if (speed := _speed(one, unit))] for key, runs in measured.items()}
+    having = {key: [one for one in runs if _speed(one, unit)] for key, runs in measured.items()}
+    speeds = {key: [_speed(one, unit) or 0.0 for one in runs] for key, runs in having.items()}
     scaled = _scaled(list(measured.items()))
     counts = {key: runs[0].summary.world_size or 1 for key, runs in measured.items()}
     of_device = {key: [speed / counts[key] for speed in of_size] for key, of_size in speeds.items()}
     smallest = next(iter(measured), "")
-    compared = with_first("throughput_of_a_device", of_device, more_is_worse=False) if speeds.get(smallest) else {}
+    compared = (
+        with_first("throughput_of_a_device", of_device, more_is_worse=False, facts=_facts(having))
+        if speeds.get(smallest)
+        else {}
+    )
     for key, runs in measured.items():
         point, throughput = _point(key, runs, settings[key], compared.get(key)), repeated(speeds[key])
         efficiency = _ratio(point.comparison)
