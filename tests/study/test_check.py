@@ -152,6 +152,31 @@ def test_a_series_names_its_runs_and_one_with_several_settings_needs_the_setting
         arms_of_runs(("sweep-1", "alone"))
 
 
+TIMES = (2500, 4100, 4110, 2510, 4090, 4100, 2490, 4105)  # ms
+
+
+def on_nodes(root: Path, slow: str, first: int) -> str:
+    """Runs of those times as an arm's word, the slow ones on that node."""
+    for number, ms in enumerate(TIMES, first):
+        some_runs(root, ms, first=number, host=slow if ms > 3000 else "n0")
+    return ",".join(f"local-{number}" for number in range(first, first + len(TIMES)))
+
+
+@pytest.mark.parametrize(("node", "fact"), [("n7", "; all slow ones on n7"), ("n0", "")])
+def test_two_groups_of_runs_are_said_before_the_verdicts_reason(
+    runs: Path, tmp_path: Path, say: Say, node: str, fact: str
+) -> None:
+    a, file = some_runs(runs, 2500, 2900, 3300, 3700), tmp_path / "check.md"
+    words = ["check", a, on_nodes(runs, node, first=5)]
+    found = say(*words, "--markdown", str(file))
+    groups = f"B falls into two groups: 3 of 8 runs take 2.50 s, 5 take 4.10 s{fact}. "
+    assert found.code == 3 and found.words.startswith(f"cannot tell: {groups}The interval contains both no change")
+    assert file.read_text().startswith(f"**cannot tell**: {groups}")
+    document = say(*words, "--json").json
+    assert document["why"].startswith(groups) and document["b"]["groups"]["counts"] == [3, 5]
+    assert document["a"]["groups"] is None
+
+
 # ---- Runs that it makes
 
 

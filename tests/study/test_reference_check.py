@@ -90,6 +90,14 @@ def test_a_run_is_held_against_the_runs_of_its_settings(
     assert (document.code, document.json["reference"]) == (code, "then")
 
 
+@pytest.mark.usefixtures("then")
+def test_a_variant_whose_runs_fall_into_two_groups_says_so_before_its_verdict(runs: Path, say: Say) -> None:
+    new = [made_run(runs, ASKED, ms).job_id for ms in (100.0, 180.0, 181.0, 100.5, 180.5, 179.0, 99.5, 180.0)]
+    shown = say("reference", "check", *new)
+    sentence = "this variant falls into two groups: 3 of 8 runs take 100 ms, 5 take 180 ms; a step is worse"
+    assert f"moved: {new[0]} (plain): {sentence}" in shown.words, shown.out
+
+
 def test_an_edited_file_of_a_reference_is_caught(then: Path, runs: Path) -> None:
     path = variant_file(then, "slow")
     path.write_text(path.read_text(encoding="utf-8").replace("180000000", "280000000"), encoding="utf-8")

@@ -235,6 +235,28 @@ def test_the_result_is_a_table_with_intervals(file: str, tmp_path: Path, say: Sa
     assert [round(point["values"]["tokens_per_s"]["mean"]) for point in points] == [1000, 2000]
 
 
+def test_a_point_whose_runs_fall_into_two_groups_has_a_line_below_the_table(
+    file: str, tmp_path: Path, say: Say
+) -> None:
+    """Of the second point every other run has half the speed."""
+    more = ("--repeats", "8")
+    asked = read_sweep(file).model_copy(update={"repeats": 8})
+    for number, task in enumerate(expand(asked, choose_site(None).site).tasks):
+        slow = "=2" in task.point.key and task.point.repeat % 2 == 1
+        run = a_run(tmp_path / "runs", task, "completed", number=number)
+        speed = 1000 * (1 + number / 1000) / (1 + slow)
+        summary = Summary(
+            world_size=2, efficiency=Efficiency(tokens_per_s=speed), hosts=["n7" if slow else "n1"],
+        )  # fmt: skip
+        run.summary.write_text(summary.model_dump_json(), encoding="utf-8")
+    said = say("sweep", file, *more)
+    assert said.code == 0
+    assert " ".join(said.out.split()).endswith(
+        "micro_batch_size=2 falls into two groups: 4 of 8 runs have 506 tokens/s, 4 have 1.01 ktokens/s; "
+        "all slow ones on n7"
+    )
+
+
 def test_it_runs_fails_and_goes_on_by_its_name(file: str, monkeypatch: pytest.MonkeyPatch, say: Say) -> None:
     quick_runs(monkeypatch, 0.02)
     said = say("sweep", file, "--yes")

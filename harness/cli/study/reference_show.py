@@ -168,7 +168,7 @@ def lines_of(reference_check: ReferenceCheck, reasons: list[str], width: int) ->
     yield from TableScreen(width).block(shown)
     yield from [""] * bool(times)
     for each in ordered:
-        yield from _variant(each, (reference_check.reference, reference_check.new), width)
+        yield from _variant(each, width)
     if reference_check.missing:
         yield from wrap(
             f"not in {reference_check.new}: {', '.join(reference_check.missing)}", width, subsequent_indent="  "
@@ -200,8 +200,8 @@ def _name(each: VariantCheck) -> str:
     return each.variant if each.new == each.variant else f"{each.new} ({each.variant})"
 
 
-def _variant(each: VariantCheck, arms: tuple[str, str], width: int) -> Iterator[str]:
-    groups = each.time.groups_of(*arms) if each.time else []
+def _variant(each: VariantCheck, width: int) -> Iterator[str]:
+    groups = each.time.groups_of("the reference", "this variant") if each.time else []
     parts = [*each.problems, *groups, *_time(each), *_changed(each)]
     text = "; ".join(parts) or "nothing moved"
     yield from wrap(f"{each.outcome.value}: {_name(each)}: {text}", width, subsequent_indent="  ")
