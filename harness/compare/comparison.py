@@ -111,7 +111,7 @@ class Comparison(ComparisonPart):
         if not found:
             return ""
         facts = "; ".join(dict.fromkeys(fact for groups in found for fact in groups.goes_with))
-        look = f"look at this first: {facts}" if facts else "first find out in what the slow ones differ"
+        look = f"look at this first: {facts}" if facts else "first find out in what the groups differ"
         return f"more runs would fall into the same two groups; {look}"
 
     @property
@@ -140,8 +140,8 @@ def compare_arms(
     found = Comparison(
         metric=metric,
         worse_is="more" if more_is_worse else "less",
-        a=_value(a, more_is_worse),
-        b=_value(b, more_is_worse),
+        a=_value(metric, a, more_is_worse),
+        b=_value(metric, b, more_is_worse),
         ratio=None,
         threshold=limit.share,
         verdict=ChangeVerdict.UNKNOWN,
@@ -188,7 +188,7 @@ def _of_pairs(pairs: Sequence[Comparison]) -> Comparison:
 
 def _of_all(runs: Sequence[ArmValue]) -> ArmValue:
     values, steps = [run.value for run in runs if run.value], sum(run.steps or 0 for run in runs)
-    known = {"value": geometric_mean(values), "n": len(runs), "steps": steps, "groups": two_groups(values)}
+    known = {"value": geometric_mean(values), "n": len(runs), "steps": steps, "groups": two_groups("step_ns", values)}
     return runs[0].model_copy(update=known)
 
 
@@ -201,13 +201,14 @@ def _with(comparison: Comparison, **changes: object) -> Comparison:
     return comparison.model_copy(update=changes)
 
 
-def _value(arm: Arm, more_is_worse: bool) -> ArmValue:
+def _value(metric: str, arm: Arm, more_is_worse: bool) -> ArmValue:
     numbers = list(arm.steps) if arm.steps else [run.value for run in arm.runs]
     positive = bool(numbers) and min(numbers) > 0
     mean = median if arm.steps or len(numbers) == 1 else geometric_mean
     number = mean(numbers) if positive else None
     steps = len(arm.steps) if arm.steps else None
-    groups = two_groups(numbers, arm.facts, more_is_worse=more_is_worse) if positive and not arm.steps else None
+    judged = numbers if positive and not arm.steps else []
+    groups = two_groups(metric, judged, arm.facts, more_is_worse=more_is_worse)
     return ArmValue(name=arm.name, value=number, n=len(arm.runs), steps=steps, groups=groups)
 
 

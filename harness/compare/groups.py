@@ -8,6 +8,7 @@ same limit of its own: it is known of all runs, and would else take the room of 
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from math import comb, log
@@ -26,6 +27,8 @@ LIKELY = 0.05
 NODE = "node"
 MOST_NAMED = 2  # facts in a sentence
 _COMMIT_DIGITS = 12
+_OF_SPEED = re.compile("_ns|per_s|throughput")
+_SPEEDS, _OTHERS = ("fast", "slow"), ("better", "worse")
 
 
 def facts_of(summaries: Sequence[Summary]) -> list[RunFacts]:
@@ -67,7 +70,7 @@ class TwoGroups(BaseModel):
 
 
 def two_groups(
-    numbers: Sequence[float], facts: Sequence[RunFacts] = (), *, more_is_worse: bool = True
+    metric: str, numbers: Sequence[float], facts: Sequence[RunFacts] = (), *, more_is_worse: bool = True
 ) -> TwoGroups | None:
     """The groups of an arm's runs; None: there is one. numbers: above zero, one of each run; facts: none, or of each
     run."""
@@ -79,20 +82,22 @@ def two_groups(
     return TwoGroups(
         counts=(len(parts[0]), len(parts[1])),
         values=(geometric_mean(parts[0]), geometric_mean(parts[1])),
-        goes_with=[*_separating(facts, slow)[:MOST_NAMED], *_order(facts, slow)] if facts else [],
+        goes_with=_goes_with(facts, slow, _SPEEDS if _OF_SPEED.search(metric) else _OTHERS) if facts else [],
     )
 
 
-def _separating(facts: Sequence[RunFacts], slow: Sequence[bool]) -> list[str]:
+def _goes_with(facts: Sequence[RunFacts], slow: Sequence[bool], sides: tuple[str, str]) -> list[str]:
+    """sides: what the other runs and the slow ones are called."""
+    return [*_separating(facts, slow, sides)[:MOST_NAMED], *_order(facts, slow, sides)]
+
+
+def _separating(facts: Sequence[RunFacts], slow: Sequence[bool], sides: tuple[str, str]) -> list[str]:
     """The facts that separate the slow runs from the others, in words; what the slow ones share first."""
     asked = [phrases for phrases in _asked(facts) if 0 < _chance(phrases, sum(slow)) <= LIKELY]
     distinct = {tuple(map(phrases.index, phrases)) for phrases in asked}
-    found = [
-        _in_words(*sides)
-        for phrases in asked
-        if _chance(phrases, sum(slow)) * len(distinct) <= LIKELY and (sides := _sides(phrases, slow))
-    ]
-    return sorted(found, key=lambda words: words.startswith("all fast"))
+    named = [phrases for phrases in asked if _chance(phrases, sum(slow)) * len(distinct) <= LIKELY]
+    found = [printable(words) for phrases in named if (words := _in_words(phrases, slow, sides))]
+    return sorted(found, key=lambda words: words.startswith(f"all {sides[0]}"))
 
 
 def _asked(facts: Sequence[RunFacts]) -> Iterator[list[str]]:
@@ -117,28 +122,23 @@ def _chance(phrases: Sequence[str], size: int) -> float:
     return ways[size] / comb(len(phrases), size)
 
 
-def _sides(phrases: Sequence[str], slow: Sequence[bool]) -> tuple[set[str], set[str]] | None:
-    """The phrases of the slow runs, and those of the others; None: they share one."""
+def _in_words(phrases: Sequence[str], slow: Sequence[bool], sides: tuple[str, str]) -> str:
+    """What the side with fewer values has in common; empty: a value is on both sides."""
     of_slow, of_fast = (
         {phrase for phrase, is_slow in zip(phrases, slow, strict=True) if is_slow is side} for side in (True, False)
     )
-    return None if of_slow & of_fast else (of_slow, of_fast)
+    if of_slow & of_fast:
+        return ""
+    by_slow = "" not in of_slow and len(of_slow) <= len(of_fast)
+    return f"all {sides[by_slow]} ones {' or '.join(sorted(of_slow if by_slow else of_fast))}"
 
 
-def _in_words(of_slow: set[str], of_fast: set[str]) -> str:
-    """Of the side that has fewer values."""
-    by_fast = "" in of_slow or len(of_slow) > len(of_fast)
-    side, phrases = ("fast", of_fast) if by_fast else ("slow", of_slow)
-    return printable(f"all {side} ones {' or '.join(sorted(phrases))}")
-
-
-def _order(facts: Sequence[RunFacts], slow: Sequence[bool]) -> list[str]:
+def _order(facts: Sequence[RunFacts], slow: Sequence[bool], sides: tuple[str, str]) -> list[str]:
     """Whether the runs that were made first are the one group."""
-    made = [each.made_ns for each in facts if each.made_ns is not None]
-    if len(set(made)) < len(slow) or 2 / comb(len(slow), sum(slow)) > LIKELY:
-        return []
+    made = [each.made_ns or 0 for each in facts]
+    known = len({*made} - {0}) == len(made)
     in_order = [is_slow for _, is_slow in sorted(zip(made, slow, strict=True))]
-    first = in_order.index(not in_order[0])
-    if in_order[0] in in_order[first:]:
+    separates = in_order in (sorted(slow), sorted(slow, reverse=True))
+    if not known or not separates or 2 / comb(len(slow), sum(slow)) > LIKELY:
         return []
-    return [f"the first {first} runs were the {'slow' if in_order[0] else 'fast'} ones"]
+    return [f"the first {in_order.count(in_order[0])} runs were the {sides[in_order[0]]} ones"]

@@ -81,9 +81,12 @@ def test_each_run_is_in_its_group_whatever_the_order() -> None:
 SLOW_OF_8 = (False, True, True, False, True, True, False, True)
 
 
-def said(slow: Sequence[bool], facts: Sequence[RunFacts], *, more_is_worse: bool = True) -> list[str]:
+def said(
+    slow: Sequence[bool], facts: Sequence[RunFacts], metric: str = "step_ns", *, more_is_worse: bool = True
+) -> list[str]:
     """What goes with groups of 2.5 and 4.1."""
-    found = two_groups([4.1 if each is more_is_worse else 2.5 for each in slow], facts, more_is_worse=more_is_worse)
+    numbers = [4.1 if each is more_is_worse else 2.5 for each in slow]
+    found = two_groups(metric, numbers, facts, more_is_worse=more_is_worse)
     assert found is not None and found.counts[more_is_worse] == sum(slow)
     return found.goes_with
 
@@ -185,7 +188,8 @@ def test_a_comparison_says_the_groups_and_what_to_look_at() -> None:
 
 def test_where_less_is_worse_the_lower_ones_are_the_slow_ones() -> None:
     nodes = on(*("n7" if each else "n1" for each in SLOW_OF_8))
-    assert said(SLOW_OF_8, nodes, more_is_worse=False) == ["all slow ones on n7"]
+    assert said(SLOW_OF_8, nodes, "tokens_per_s", more_is_worse=False) == ["all slow ones on n7"]
+    assert said(SLOW_OF_8, nodes, "peak_memory_bytes") == ["all worse ones on n7"]
 
 
 def test_pairs_of_a_lesson_may_fall_into_groups() -> None:
