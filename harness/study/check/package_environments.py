@@ -160,9 +160,9 @@ def _made_whole(folder: Path) -> Iterator[Path]:
     try:
         temporary.mkdir(parents=True)
         yield temporary
-        if not folder.is_dir():
-            temporary.rename(folder)
+        temporary.rename(folder)
     except OSError as error:
-        raise WorkError(f"{folder} cannot be made ({error.strerror or error})") from error
+        if not folder.is_dir():
+            raise WorkError(f"{folder} cannot be made ({error.strerror or error})") from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)

@@ -4,7 +4,8 @@ requirements are satisfied as far as in the two. Makes no environment."""
 from __future__ import annotations
 
 import filecmp
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -156,10 +157,10 @@ def _unowned(a: Installed, b: Installed) -> Member:
 def _needs(a: Installed, b: Installed, names: set[str]) -> dict[str, set[str]]:
     """By name: what must be switched no later, besides what that needs itself."""
     needs: dict[str, set[str]] = {name: set() for name in names}
+    of_a, of_b = _requirements(a), _requirements(b)
     for name in names:
-        for other in _only_here(name, b, a) & names:
-            needs[name].add(other)
-        for other in _only_here(name, a, b) & names:
+        needs[name] |= _only_here(of_b.get(name, []), b, a) & names
+        for other in _only_here(of_a.get(name, []), a, b) & names:
             needs[other].add(name)
         if name != UNOWNED and _is_unlisted(name, a, b):
             needs[name].add(UNOWNED)
@@ -168,29 +169,43 @@ def _needs(a: Installed, b: Installed, names: set[str]) -> dict[str, set[str]]:
     return needs
 
 
-def _only_here(name: str, here: Installed, there: Installed) -> set[str]:
-    """What the package requires, and one environment satisfies and the other does not."""
-    lines = here.packages[name].requires if name in here.packages else ()
-    asked = {normal_name(each.name): each for each in _asked(lines, here.markers)}
-    return {name for name, each in asked.items() if _satisfies(here, name, each) and not _satisfies(there, name, each)}
+def _requirements(environment: Installed) -> dict[str, list[Requirement]]:
+    """What each package requires there, also for the extras that others require of it: PyTorch requires
+    cuda-toolkit[cublas]. What cannot be read is left out."""
+    read = {name: list(_read(package.requires)) for name, package in environment.packages.items()}
+    extras = defaultdict(set, {name: {""} for name in read})
+    for each in (each for found in read.values() for each in found if _counts(each, environment, {""})):
+        extras[normal_name(each.name)] |= each.extras
+    return {name: [each for each in found if _counts(each, environment, extras[name])] for name, found in read.items()}
 
 
-def _asked(lines: Sequence[str], markers: Mapping[str, str]) -> Iterator[Requirement]:
-    """The requirements of these that count there; what cannot be read is none."""
-    from packaging.markers import UndefinedComparison, UndefinedEnvironmentName
+def _read(lines: Iterable[str]) -> Iterator[Requirement]:
     from packaging.requirements import InvalidRequirement, Requirement
 
     for line in lines:
-        with suppress(InvalidRequirement, UndefinedComparison, UndefinedEnvironmentName):
-            requirement = Requirement(line)
-            if requirement.marker is None or requirement.marker.evaluate(dict(markers)):
-                yield requirement
+        with suppress(InvalidRequirement):
+            yield Requirement(line)
 
 
-def _satisfies(environment: Installed, name: str, requirement: Requirement) -> bool:
+def _counts(requirement: Requirement, environment: Installed, extras: Iterable[str]) -> bool:
+    from packaging.markers import UndefinedComparison, UndefinedEnvironmentName
+
+    marker = requirement.marker
+    try:
+        return marker is None or any(marker.evaluate({**environment.markers, "extra": each}) for each in extras)
+    except (UndefinedComparison, UndefinedEnvironmentName):
+        return False
+
+
+def _only_here(requirements: Iterable[Requirement], here: Installed, there: Installed) -> set[str]:
+    """Of which packages one environment satisfies what is required, and the other does not."""
+    return {normal_name(each.name) for each in requirements if _satisfies(here, each) and not _satisfies(there, each)}
+
+
+def _satisfies(environment: Installed, requirement: Requirement) -> bool:
     from packaging.version import InvalidVersion
 
-    package = environment.packages.get(name)
+    package = environment.packages.get(normal_name(requirement.name))
     try:
         return package is not None and requirement.specifier.contains(package.version, prereleases=True)
     except InvalidVersion:

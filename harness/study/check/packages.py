@@ -16,15 +16,23 @@ from harness.common.system.programs import TOO_LATE, ask
 from harness.common.system.training_python import ask_python
 
 _LIMIT_S = 600.0  # a site directory has 100,000 files, on a network file system
-# Python 3.8 understands it, too. Of distributions with the same name the first on the path counts, as for an import;
-# of what a later folder has and an earlier one hides, nothing is a file of no package.
+# Python 3.8 understands it, too. The path is the training's: with PYTHONPATH and the user's own packages, without the
+# current folder. Of distributions with the same name the first on the path counts, as for an import; of what a later
+# folder has and an earlier one hides, nothing is a file of no package.
 _QUESTION = r"""
-import csv, json, os, platform, re, sys, sysconfig
+import sys
+sys.path[:] = [place for place in sys.path if place]
+import csv, json, os, platform, re, sysconfig
 from importlib import metadata
 
-def listed(text):
-    rows = [row + [""] for row in csv.reader(text.splitlines()) if row]
-    return {os.path.normpath(row[0]): row[1] for row in rows}
+def listed(text, site):
+    files = {}
+    for path, checksum, size in ((row + ["", ""])[:3] for row in csv.reader(text.splitlines()) if row):
+        place = os.path.join(site, path)
+        now = os.path.getsize(place) if os.path.exists(place) else None
+        is_edited = checksum and size and size != str(now)
+        files[os.path.normpath(path)] = "%s, now of %s bytes" % (checksum, now) if is_edited else checksum
+    return files
 
 inside = [os.path.realpath(place) for place in sys.path
           if os.path.basename(place) in ("site-packages", "dist-packages") and os.path.isdir(place)]
@@ -34,7 +42,7 @@ for site in sites:
     for found in metadata.distributions(path=[site]):
         try:
             name, version, record = found.metadata["Name"], found.metadata["Version"], found.read_text("RECORD")
-            files = None if record is None else listed(record)
+            files = None if record is None else listed(record, site)
             told = {"version": version, "requires": list(found.requires or []), "files": files, "site": site}
             key = re.sub(r"[-_.]+", "-", name).lower()
         except Exception:
@@ -68,7 +76,7 @@ print(json.dumps({
         "platform_machine": platform.machine(), "platform_release": platform.release(),
         "platform_system": platform.system(), "platform_version": platform.version(), "python_full_version": full,
         "platform_python_implementation": platform.python_implementation(),
-        "python_version": ".".join(map(str, sys.version_info[:2])), "sys_platform": sys.platform, "extra": "",
+        "python_version": ".".join(map(str, sys.version_info[:2])), "sys_platform": sys.platform,
     },
     "packages": packages,
     "unowned": unowned,
@@ -78,7 +86,7 @@ print(json.dumps({
 
 class Package(NamedTuple):
     """One distribution. requires: its Requires-Dist lines. files: the checksum by path, seen from the folder `site`,
-    as its RECORD has them (empty: it has none); None: it has no RECORD."""
+    as its RECORD has them (empty: it has none), with the size if that is another one now; None: it has no RECORD."""
 
     version: str
     requires: tuple[str, ...]
@@ -106,7 +114,7 @@ class Installed(NamedTuple):
 def installed(python: str) -> Installed:
     """The environment of the Python at this path. Raises RequestError: it is none, or does not say."""
     # -B: also what its .pth files import is not compiled there.
-    answer = ask([python, "-I", "-B", "-c", _QUESTION], _LIMIT_S, os.environ)
+    answer = ask([python, "-B", "-c", _QUESTION], _LIMIT_S, os.environ)
     if answer.code == TOO_LATE:
         raise RequestError(f"{printable(python)} did not list its packages within {_LIMIT_S / 60:g} minutes")
     try:
