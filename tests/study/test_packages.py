@@ -262,6 +262,19 @@ def test_a_mixed_environment_imports_what_was_chosen_and_has_no_folder_that_is_a
     assert said(python, "-I", "-c", inside) == f"{Path(python).parents[1]} {site_of(python)}"
 
 
+def test_files_that_are_links_and_a_linked_folder_of_no_package_stay_readable(wheels: Path, tmp_path: Path) -> None:
+    """uv installs links into its cache if it is told to; people link the folder that they work in."""
+    own = environment(tmp_path / "own", wheels, ["single==1"])
+    (site_of(own) / "single.py").rename(tmp_path / "cached.py")
+    (site_of(own) / "single.py").symlink_to("../../../../cached.py")
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "model.py").touch()
+    (site_of(own) / "work").symlink_to("../../../../work")
+    python = mixed(installed(own), installed(own), [], tmp_path / "much" / "deeper" / "place")
+    assert said(python, "-c", "import single, work.model; print(single.VERSION)") == "1"
+    assert not (site_of(python) / "single.py").is_symlink()
+
+
 def test_a_mixed_environment_is_kept_until_a_file_changes(
     asked: tuple[Installed, Installed], wheels: Path, tmp_path: Path
 ) -> None:
