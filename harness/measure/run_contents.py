@@ -25,19 +25,21 @@ from harness.analysis.summary import (
     Problem,
     ProfilerCost,
     RankTraining,
+    RunEnvironment,
     Summary,
     problem_texts,
 )
 from harness.common.display.printable import printable_value
 from harness.common.model.model_config import PRECISION_OF
 from harness.common.paths import PROGRAM
-from harness.common.run_folder.run_files import PLAN
+from harness.common.run_folder.run_files import ENVIRONMENT, PLAN
 from harness.common.run_folder.run_store import UnreadFileError
 from harness.common.run_folder.submission import edit_of
 from harness.experiment.exercises import Training, as_recorded, experiment_of, read_experiment, resolved_experiment
 from harness.experiment.options import options_of
 from harness.heartbeats.dead import restarted
 from harness.heartbeats.read import stuck_to_its_end
+from harness.measure.environments import read_environments, with_versions
 from harness.measure.job_time.records import read_job_time
 from harness.measure.memory import read_memory
 from harness.measure.nccl_log import read_nccl_logs
@@ -178,6 +180,7 @@ class RunContents:
     network: list[NodeNetwork]  # by the monitor
     node_gbps: float | None  # a node's share of the network by the site's file
     job_time: JobTime | None
+    environments: list[RunEnvironment]
 
     @property
     def world_size(self) -> int | None:
@@ -192,22 +195,34 @@ def read_contents(path: Path) -> RunContents:
     monitor, unreadable = read_monitor(run.monitors(), training, _ends(run))
     nccl, unread = read_nccl_logs(run.nccl_logs())
     memory, remarks = read_memory(run.memory_snapshots())
+    environments, unknown_environments = read_environments(ENVIRONMENT.paths(path))
     record, damaged = _record(run)
     missing = _missing(run, record.get("expects") or [])
     network, unknown = read_traffic(run.monitors())
     return RunContents(
-        training=training,
+        training=with_versions(training, environments),
         times=times,
         monitor=monitor,
         nccl=nccl,
         memory=memory,
         record=record,
-        problems=[*damaged, *_how_it_ended(run), *missing, *broken, *unreadable, *unread, *remarks, *unknown],
+        problems=[
+            *damaged,
+            *_how_it_ended(run),
+            *missing,
+            *broken,
+            *unreadable,
+            *unread,
+            *remarks,
+            *unknown,
+            *unknown_environments,
+        ],
         plan=read_plan(run),
         switches={node.host: node.switch for node in run.nodes() if node.switch is not None},
         network=network,
         node_gbps=_node_gbps(record),
         job_time=read_job_time(run),
+        environments=environments,
     )
 
 
@@ -292,6 +307,7 @@ def with_contents(summary: Summary, contents: RunContents) -> Summary:
     update: dict[str, Any] = {
         "training": training,
         "job_time": _job_time(contents),
+        "environments": contents.environments,
         "pace_changes": pace_changes,
         "slowest_rank": slowest_rank,
         "efficiency": efficiency(training, isinstance(asked, Training) and asked.activation_checkpointing),

@@ -40,7 +40,9 @@ _PHASES = ("active", "after")  # what counts: the profiled steps, else those aft
 _MOST = 1 << 63  # neither NaN nor infinity is less
 _MOST_RANKS = 1 << 24
 _TIMED = ("step", *TIMED)
-_FROM_START = sorted({*START_FIELDS} & {*RankTraining.__struct_fields__} - {"rank"})
+_FROM_START = sorted(
+    {*START_FIELDS, "versions"} & {*RankTraining.__struct_fields__} - {"rank"}
+)  # a run from before has versions
 
 
 def read_training(

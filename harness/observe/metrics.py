@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
-from importlib import metadata
+from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
@@ -40,12 +40,12 @@ from harness.common.run_folder.metrics_lines import (
 )
 from harness.common.run_folder.profile_window import ProfileWindow
 from harness.common.run_folder.run_files import METRICS
+from harness.observe.environment import EnvironmentRecorder
 from harness.observe.heartbeat import PROGRESS, EndedStep, over
 
 SCHEDULER = Path("/proc/thread-self/schedstat")  # time on a core, time ready and waiting for one, both in ns; slices
 FILES = Path("/proc/self/io")  # is there if Linux counts what a process writes to files of a disk
 BLOCK = 512  # bytes of a block that getrusage counts
-PACKAGES = ("torch", "accelerate", "transformers", "tokenizers", "deepspeed", "lightning", "megatron-core")
 
 
 class Counts(NamedTuple):
@@ -223,6 +223,9 @@ class MetricsWriter:
         self._writes = threading.RLock()  # a signal's handler may write, too
         self._then = self._counters.now()
         self._write("start", {**asdict(start_line), **asdict(_process(start_line.device)), "unix_ns": time.time_ns()})
+        self._environment = None
+        if start_line.local_rank == 0:
+            self._environment = record_environment(run_dir, on_cuda=start_line.device.startswith("cuda"))
 
     def step(self, step_line: StepLine) -> None:
         """Write one step of an exercise."""
@@ -281,6 +284,8 @@ class MetricsWriter:
         self.write_pending()
         end = EndLine(self._rank, status, reason, self._steps)
         self._write("end", {**asdict(end), "unix_ns": time.time_ns()})
+        if self._environment is not None:
+            self._environment.close()
         with self._writes:
             self._closed = True
             self._counters.close()
@@ -321,16 +326,26 @@ def peak_memory_bytes() -> int:
 def _process(device_type: str) -> RankProcess:
     on_cuda = device_type.startswith("cuda")
     return RankProcess(
-        node=int(os.environ.get("GROUP_RANK", os.environ.get("SLURM_NODEID", "0"))),
+        node=_node(),
         host=socket.gethostname(),
         pid=os.getpid(),
         device_name=torch.cuda.get_device_name() if on_cuda else _cpu_name(),
         host_cpu=_cpu_name(),
         peak_memory_of="device" if on_cuda else "process",
-        versions={"python": platform.python_version(), **_package_versions(), **(_cuda_versions() if on_cuda else {})},
     )
 
 
+def record_environment(run_dir: Path, *, on_cuda: bool) -> EnvironmentRecorder:
+    """Begin to record this node's environment, in the first process of a node."""
+    known = {"cpu": _cpu_name(), **(_cuda_versions() if on_cuda else {})}
+    return EnvironmentRecorder(run_dir, socket.gethostname(), _node(), known)
+
+
+def _node() -> int:
+    return int(os.environ.get("GROUP_RANK", os.environ.get("SLURM_NODEID", "0")))
+
+
+@cache  # the kernel asks each core for a line of it
 def _cpu_name() -> str:
     info = Path("/proc/cpuinfo")
     lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
@@ -338,20 +353,12 @@ def _cpu_name() -> str:
     return names[0] if names else platform.machine()
 
 
-def _package_versions() -> dict[str, str]:
-    versions = {}
-    for package in PACKAGES:
-        with suppress(metadata.PackageNotFoundError):
-            versions[package] = metadata.version(package)
-    return versions
-
-
-def _cuda_versions() -> dict[str, str]:
+def _cuda_versions() -> dict[str, str | None]:
     """Of CUDA and NCCL as PyTorch was built with them, and of the kernel's driver, where it says so."""
     found = {"cuda": torch.version.cuda}
     if dist.is_nccl_available():
         found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))  # type: ignore[no-untyped-call]
     with suppress(OSError):
         text = Path("/proc/driver/nvidia/version").read_text(encoding="utf-8")
-        found["nvidia driver"] = next(iter(re.findall(r"\b\d+\.\d+(?:\.\d+)?\b", text)), None)
-    return {name: version for name, version in found.items() if version}
+        found["driver"] = next(iter(re.findall(r"\b\d+\.\d+(?:\.\d+)?\b", text)), None)
+    return found

@@ -16,6 +16,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from harness.observe.metrics import record_environment
+
 MIB = 1024**2
 GEMM_ROWS = {"cpu": 512, "cuda": 8192}
 # Far more than a last-level cache holds of it; on GPUs also than the 50 MiB of an H100.
@@ -97,8 +99,11 @@ def processes(options: Namespace, timeout: timedelta = SETUP_TIMEOUT) -> Iterato
     if on_gpu:
         torch.cuda.set_device(device)
     dist.init_process_group("nccl" if on_gpu else "gloo", timeout=timeout, device_id=device if on_gpu else None)
+    environment = record_environment(options.run_dir, on_cuda=on_gpu) if os.environ["LOCAL_RANK"] == "0" else None
     try:
         yield device
+        if environment is not None:
+            environment.close()
     finally:
         dist.destroy_process_group()
 

@@ -31,6 +31,8 @@ from harness.analysis.summary.efficiency import Efficiency as Efficiency
 from harness.analysis.summary.efficiency import PopEfficiency as PopEfficiency
 from harness.analysis.summary.efficiency import ProfilerCost as ProfilerCost
 from harness.analysis.summary.efficiency import ProfilerOverhead as ProfilerOverhead
+from harness.analysis.summary.environment import ContainerImage as ContainerImage
+from harness.analysis.summary.environment import RunEnvironment as RunEnvironment
 from harness.analysis.summary.kernels import ApiTime as ApiTime
 from harness.analysis.summary.kernels import Copy as Copy
 from harness.analysis.summary.kernels import CopySize as CopySize
@@ -163,6 +165,8 @@ class Summary(SummaryPart, kw_only=True):
     """Per direction, summed over ranks."""
     training: list[RankTraining] = []
     """What each rank's training script wrote about itself."""
+    environments: list[RunEnvironment] = []
+    """With what the training ran, one entry for nodes on which all of it is equal. Empty if nothing recorded it."""
     job_time: JobTime | None = None
     """Where the job's elapsed time went, from its begin to its end. Null if nothing recorded it."""
     pace_changes: list[PaceChange] = []

@@ -48,7 +48,7 @@ class RankTraining(SummaryPart, kw_only=True):
     peak_flops_per_s: float | None = None
     """Of its device, if the script measured it."""
     versions: dict[str, str] = {}
-    """Of the packages, and on a GPU of CUDA, NCCL and the driver."""
+    """Of Python, the packages that train, and on a GPU of CUDA, NCCL and the driver. `environments` has all."""
     status: str | None = None
     """completed, stopped, failed. Null: the file has no end."""
     reason: str | None = None

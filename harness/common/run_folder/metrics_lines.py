@@ -36,7 +36,7 @@ class StartLine:
 @dataclass(frozen=True)
 class RankProcess:
     """Where a rank runs. host_cpu: the name of its host's processor. peak_memory_of: "device", or without a GPU
-    "process". versions: of the packages, and on a GPU of CUDA, NCCL and the driver."""
+    "process"."""
 
     node: int
     host: str
@@ -44,7 +44,6 @@ class RankProcess:
     device_name: str
     host_cpu: str
     peak_memory_of: str
-    versions: dict[str, str]
 
 
 @dataclass(frozen=True)

@@ -109,6 +109,14 @@ SAME_RANK = Entry(
     "the training",
     "`report`, `status`",
 )
+ENVIRONMENT = Entry(
+    "environment/*.json",
+    "JSON",
+    "of each node, its Python, packages, variables, modules, kernel and image, and which packages were used",
+    "the training",
+    "`report`, `compare`",
+    most_bytes=1 << 20,  # 500 packages have some 25 kB
+)
 LINES = Entry(
     "lines/rank*.jsonl",
     "JSON lines",
@@ -235,6 +243,7 @@ FILES: tuple[Entry, ...] = (
     *(
         METRICS,
         SAME_RANK,
+        ENVIRONMENT,
         LINES,
         JOB_TIME,
         INJECTED,

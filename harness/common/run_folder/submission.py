@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from harness.common.display.format import cut
 from harness.common.display.printable import printable
 from harness.common.system.inherited import read_by_libraries
-from harness.common.system.secrets import MASK, holds_secret, masked_text, secret_names
+from harness.common.system.secrets import MASK, is_secret
 
 _OF_BACKEND = "CUDA_VISIBLE_DEVICES"
 _MOST_SHOWN = 60  # characters of a value
@@ -27,7 +27,7 @@ def passed_on(environ: Mapping[str, str], set_by_job: Container[str]) -> dict[st
     {'NCCL_P2P_LEVEL': 'LOC'}
     """
     kept = [name for name in read_by_libraries(environ) if name != _OF_BACKEND and name not in set_by_job]
-    return {name: environ[name] for name in kept if not _is_secret(name, environ[name])}
+    return {name: environ[name] for name in kept if not is_secret(name, environ[name])}
 
 
 def for_sbatch(environ: Mapping[str, str], options: Iterable[str]) -> dict[str, str]:
@@ -41,7 +41,7 @@ def for_sbatch(environ: Mapping[str, str], options: Iterable[str]) -> dict[str, 
     given = {_whole(option.partition("=")[0].partition(" ")[0]) for option in options}
     names = [name for name in sorted(environ) if name.startswith("SBATCH_") or name == "SLURM_CLUSTERS"]
     obeyed = [name for name in names if name not in _OF_NO_JOB and option_of_variable(name) not in given]
-    return {name: MASK if _is_secret(name, environ[name]) else environ[name] for name in obeyed}
+    return {name: MASK if is_secret(name, environ[name]) else environ[name] for name in obeyed}
 
 
 def option_of_variable(name: str) -> str:
@@ -65,10 +65,6 @@ _SHORT |= {"p": "partition", "q": "qos", "t": "time"}
 def _whole(option: str) -> str:
     """The long name of an option, as `-C` has one."""
     return option if option.startswith("--") else f"--{_SHORT.get(option[1:2], option)}"
-
-
-def _is_secret(name: str, value: str) -> bool:
-    return bool(secret_names([name])) or holds_secret([f"{name}={value}"]) or masked_text(value) != value
 
 
 def variables_in(facts: Mapping[str, Any] | None, part: str = "inherited") -> dict[str, str]:

@@ -74,6 +74,11 @@ def holds_secret(words: Sequence[str]) -> bool:
     return masked_words(words) != list(words)
 
 
+def is_secret(name: str, value: str) -> bool:
+    """Whether a variable holds a secret, by its name or its value."""
+    return bool(secret_names([name])) or holds_secret([f"{name}={value}"]) or masked_text(value) != value
+
+
 def _masked(words: Sequence[str]) -> Iterator[str]:
     is_value = False
     for word in words:
