@@ -9,9 +9,20 @@ from typing import NamedTuple
 
 from harness.analysis.statistics import Sample
 from harness.analysis.summary import RankTraining, Summary
+from harness.compare.environment import NO_PACKAGES, PACKAGE, facts_of, used_packages
 
 Key = dict[str, str]
 """What it is about, in words → what it was. Only what a run recorded."""
+_OTHERS = "other packages"  # of a run that did not record its whole environment
+
+
+class WholeKey(Key):
+    """The key of a run that recorded its whole environment: it has the packages that the run used. packages: all that
+    are installed."""
+
+    def __init__(self, found: Key, packages: Key) -> None:
+        super().__init__(found)
+        self.packages = packages
 
 
 class RunFacts(NamedTuple):
@@ -45,14 +56,22 @@ def key_of(summary: Summary) -> Key:
         "host processor": _same(t.host_cpu for t in summary.training),
         **_versions(summary.training),
     }
-    return {name: value for name, value in found.items() if value}
+    key = {name: value for name, value in found.items() if value}
+    if not summary.environments:
+        return key
+    facts = facts_of(summary)
+    packages = {name[len(PACKAGE) :]: version for name, version in facts.items() if name.startswith(PACKAGE)}
+    others = {name: facts[fact] for name, fact in NO_PACKAGES.items() if fact in facts}
+    used = {name: packages[name] for name in packages.keys() & used_packages([summary])}
+    return WholeKey({name: value for name, value in key.items() if name not in packages} | others | used, packages)
 
 
 def differences(a: Sequence[Key], b: Sequence[Key]) -> dict[str, tuple[str, str]]:
     """What differs between any two of the runs: its name → each side's values. What a run did not record does not
-    differ."""
+    differ, nor does a package that no run used."""
     names = dict.fromkeys(name for key in (*a, *b) for name in key)
-    of_each = {name: (_values(a, name), _values(b, name)) for name in names}
+    packages = _packages([*a, *b])
+    of_each = {name: (_values(a, name, packages), _values(b, name, packages)) for name in names}
     return {
         name: (" or ".join(in_a), " or ".join(in_b))
         for name, (in_a, in_b) in of_each.items()
@@ -61,14 +80,27 @@ def differences(a: Sequence[Key], b: Sequence[Key]) -> dict[str, tuple[str, str]
 
 
 def unrecorded(a: Sequence[Key], b: Sequence[Key]) -> list[str]:
-    """What some of the runs recorded and others did not."""
+    """What some of the runs recorded and others did not; packages of a whole environment in one word."""
     every = [*a, *b]
     names = dict.fromkeys(name for key in every for name in key)
-    return [name for name in names if not all(name in key for key in every)]
+    packages = _packages(every)
+    missing = [name for name in names if any(_value(key, name, packages) is None for key in every)]
+    return list(dict.fromkeys(_OTHERS if name in packages else name for name in missing))
 
 
-def _values(keys: Sequence[Key], name: str) -> list[str]:
-    return sorted({key[name] for key in keys if name in key})
+def _packages(keys: Sequence[Key]) -> set[str]:
+    return {name for key in keys if isinstance(key, WholeKey) for name in key.packages}
+
+
+def _value(key: Key, name: str, packages: set[str]) -> str | None:
+    """None: the run did not record it."""
+    if isinstance(key, WholeKey) and name in packages:
+        return key.packages.get(name, "none")
+    return key.get(name)
+
+
+def _values(keys: Sequence[Key], name: str, packages: set[str]) -> list[str]:
+    return sorted({value for key in keys if (value := _value(key, name, packages)) is not None})
 
 
 def _devices(summary: Summary) -> str | None:

@@ -25,6 +25,7 @@ from harness.common.run_folder.submission import AS_REQUESTED, edit_in, variable
 from harness.common.system.inherited import LIMITS
 from harness.compare.arms import Arm
 from harness.compare.comparison import Comparison, ComparisonPart, Difference, compare_arms, samples, without_verdict
+from harness.compare.environment import PACKAGE, VARIABLE, FactDifference, compare_environments
 from harness.compare.moved import MovedStatistic, moved
 from harness.compare.verdict import ChangeVerdict
 from harness.experiment.exercises import EXERCISES, Experiment, OwnTraining, experiment_of
@@ -66,6 +67,10 @@ class SummaryDifferences(ComparisonPart):
     normalisation: Literal["per step", "per token"]
     why_normalised: str
     configuration: list[Difference]
+    environment: list[Difference] = Field(default_factory=list)  # not asked for
+    one_sided: list[Difference] = Field(default_factory=list)  # facts that one of the runs did not record
+    unused: list[Difference] = Field(default_factory=list)  # packages that neither run used
+    whole: bool = False  # both runs recorded their whole environments
     step_time: Comparison | None
     changes: list[MetricChange]
     precisions: list[PrecisionChange] = Field(default_factory=list)
@@ -98,12 +103,17 @@ def compare(a: Summary, b: Summary, names_of_runs: tuple[str, str], force: bool 
             f"{names_of_runs[0]} and {names_of_runs[1]} are not comparable: {which} (--force compares them per token)"
         )
     normalisation, why, scale = _normalisation(a, b)
+    environment = compare_environments([a], [b])
     return SummaryDifferences(
         a=names_of_runs[0],
         b=names_of_runs[1],
         normalisation=normalisation,
         why_normalised=why,
         configuration=configuration,
+        environment=_not_asked(environment.differs, configuration),
+        one_sided=_not_asked(environment.one_sided, configuration),
+        unused=_not_asked(environment.unused, configuration),
+        whole=bool(a.environments and b.environments),
         step_time=_step_time(a, b, names_of_runs, scale),
         changes=_changes(metrics_by_name(a), metrics_by_name(b)),
         precisions=list(_precision_changes(a, b)),
@@ -112,6 +122,16 @@ def compare(a: Summary, b: Summary, names_of_runs: tuple[str, str], force: bool 
         notes=_notes(a, b),
         on_cpu=all(d.device_kind == "cpu" for s in (a, b) for d in s.devices),
     )
+
+
+def _not_asked(facts: Sequence[FactDifference], configuration: Sequence[Difference]) -> list[Difference]:
+    """Those that are no setting, as a variable of the shell or of an option is. Packages and variables have their own
+    names."""
+    asked = {difference.name.lower() for difference in configuration}
+    others = [fact for fact in facts if fact.name.removeprefix(VARIABLE).lower() not in asked]
+    return [
+        Difference(name=fact.name.removeprefix(PACKAGE).removeprefix(VARIABLE), a=fact.a, b=fact.b) for fact in others
+    ]
 
 
 def settings(summary: Summary) -> dict[str, Any]:

@@ -47,7 +47,13 @@ def compose_comparison(compared: ComparedRuns) -> Page:
     differing = _with_rows(tables.configuration_table(pairs))
     before = [
         _quality(compared),
-        Section("configuration", "Configuration", tables=differing, note="" if differing else _SAME_SETTINGS),
+        Section(
+            "configuration",
+            "Configuration",
+            " ".join(tables.difference_sentences(pairs)),
+            tables=differing,
+            note="" if differing else _SAME_SETTINGS,
+        ),
         breakdown.steps_section(pairs),
         breakdown.split_section(found, per_token),
         Section("results", "Results", tables=_with_rows(tables.result_table(pairs))),

@@ -9,8 +9,10 @@ from string import ascii_lowercase
 from harness.analysis.labels import cause_word
 from harness.analysis.metrics import IDLE_LABEL, METRICS
 from harness.analysis.summary import Summary
-from harness.common.display.format import duration, metric_text, per_step, percent, rate, short
+from harness.common.display.format import duration, metric_text, middle, per_step, percent, rate, short
+from harness.common.display.text import first_of, how_many
 from harness.common.paths import COMMAND
+from harness.compare.comparison import Difference
 from harness.compare.moved import MovedStatistic, What
 from harness.compare.summaries import MetricChange, SummaryDifferences
 from harness.report.elements import PageTable, Section
@@ -26,6 +28,7 @@ ONE_RUN_EACH = (
 )
 _IN_TERMINAL = 5  # ranges and kernels with the largest changes
 _WIDTH = 90
+_IN_SENTENCE, _VALUE = 6, 30  # differences of a sentence; characters of a value there
 _KINDS: tuple[tuple[What, str, str], ...] = (
     ("node", "Nodes of both runs: median step", "ranks"),
     ("range", "Ranges: time on the host, per rank and step", "calls"),
@@ -56,6 +59,36 @@ def configuration_table(pairs: Pairs) -> PageTable:
         base = next(found[name].a for found in differing if name in found)
         rows.append((name, *map(setting, (base, *(found[name].b if name in found else base for found in differing)))))
     return PageTable("Settings that differ", ("", *letters(pairs)), rows, left=len(pairs) + 2)
+
+
+def difference_sentences(pairs: Pairs) -> list[str]:
+    """Of each pair: what was changed, what differs besides, and what only one of the two recorded."""
+    return [
+        f"{other}: {text}" if len(pairs) > 1 else text
+        for other, pair in others(pairs)
+        for text in _sentences(pair, other)
+    ]
+
+
+def _sentences(pair: SummaryDifferences, other: str) -> Iterator[str]:
+    if pair.configuration:
+        yield f"Changed: {_first_changes(pair.configuration)}."
+    unused = [f"{how_many(len(pair.unused), 'package')} that neither run used"] if pair.unused else []
+    if besides := [*filter(None, [_first_changes(pair.environment)]), *unused]:
+        yield f"Not asked for, but different: {', and '.join(besides)}."
+    elif pair.whole:
+        yield "Not asked for, but different: nothing."
+    if pair.one_sided:
+        named = [f"{difference.name} ({'a' if difference.b is None else other})" for difference in pair.one_sided]
+        yield f"Recorded in one of them only: {first_of(named, _IN_SENTENCE)}."
+
+
+def _first_changes(differences: Sequence[Difference]) -> str:
+    return first_of([f"{d.name} {_value(d.a)} → {_value(d.b)}" for d in differences], _IN_SENTENCE)
+
+
+def _value(value: object) -> str:
+    return middle(setting(value), _VALUE)
 
 
 def result_table(pairs: Pairs) -> PageTable:

@@ -25,8 +25,8 @@ def render_comparisons(pairs: tables.Pairs, summaries: Sequence[Summary] = (), w
     whys = _whys(pairs, summaries, screen)
     blocks = [
         "\n".join(f"{x}: {name}" for x, name in zip(tables.letters(pairs), names, strict=True)),
-        _titled("Configuration that differs", tables.configuration_table(pairs), screen)
-        or "\n".join(screen.wrapped(_SAME_SETTINGS, "  ")),
+        "\n".join(line for text in _differing(pairs) for line in screen.wrapped(text, "  ")),
+        _titled("Configuration that differs", tables.configuration_table(pairs), screen),
         _step_times(known, whys, screen) + _how_sure(pairs, screen),
         _titled("Results", tables.result_table(pairs), screen),
         _efficiency(pairs, summaries, screen),
@@ -36,6 +36,11 @@ def render_comparisons(pairs: tables.Pairs, summaries: Sequence[Summary] = (), w
         "\n".join(line for note in tables.remarks(pairs) for line in screen.wrapped(f"note: {note}", "  ")),
     ]
     return "\n\n".join(b for b in blocks if b) + "\n"
+
+
+def _differing(pairs: tables.Pairs) -> list[str]:
+    same = not any(pair.configuration for pair in pairs)
+    return [_SAME_SETTINGS] * same + tables.difference_sentences(pairs)
 
 
 def _precisions(pair: SummaryDifferences, other: str, screen: TableScreen) -> str:
