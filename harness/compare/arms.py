@@ -61,7 +61,7 @@ def key_of(summary: Summary) -> Key:
         return key
     facts = facts_of(summary)
     packages = {name[len(PACKAGE) :]: version for name, version in facts.items() if name.startswith(PACKAGE)}
-    others = {name: facts[fact] for name, fact in NO_PACKAGES.items() if fact in facts}
+    others = {name: facts[name] for name in NO_PACKAGES if name in facts}
     used = {name: packages[name] for name in packages.keys() & used_packages([summary])}
     return WholeKey({name: value for name, value in key.items() if name not in packages} | others | used, packages)
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from harness.analysis.summary import ContainerImage, RunEnvironment, Summary
+from harness.analysis.summary import RunEnvironment, Summary
 
 Facts = dict[str, str]
 PACKAGE, VARIABLE, MODULE = "package ", "variable ", "module "
 _ABSENT = {PACKAGE: "not installed", VARIABLE: "not set", MODULE: "not loaded"}
-_SHOWN_ID = 12  # digits
-NO_PACKAGES = {"python": "python", "cuda": "cuda", "nccl": "nccl", "nvidia driver": "driver"}  # of a rank's versions
+NO_PACKAGES = ("python", "cuda", "nccl", "nvidia driver")  # of a rank's versions
 
 
 class FactDifference(NamedTuple):
@@ -40,7 +39,7 @@ def compare_environments(a: Sequence[Summary], b: Sequence[Summary]) -> Environm
     runs = [[(facts_of(summary), bool(summary.environments)) for summary in arm] for arm in (a, b)]
     used = used_packages([*a, *b])
     found = EnvironmentDifferences([], [], [])
-    for name in sorted({name for arm in runs for facts, _ in arm for name in facts}, key=_place):
+    for name in sorted(dict.fromkeys(name for arm in runs for facts, _ in arm for name in facts), key=_kind):
         absent = next((word for kind, word in _ABSENT.items() if name.startswith(kind)), None)
         known = [{facts.get(name, absent if whole else None) for facts, whole in arm} - {None} for arm in runs]
         sides = (" or ".join(sorted(map(str, values))) or None for values in known)
@@ -76,37 +75,18 @@ def _written_by_ranks(summary: Summary) -> Iterator[tuple[str, str | None]]:
     for rank in summary.training:
         yield "host processor", rank.host_cpu
         if not summary.environments:
-            yield from ((NO_PACKAGES.get(name, PACKAGE + name), version) for name, version in rank.versions.items())
+            yield from ((name if name in NO_PACKAGES else PACKAGE + name, text) for name, text in rank.versions.items())
 
 
-def _facts(environment: RunEnvironment) -> Iterator[tuple[str, str | None]]:
+def _facts(environment: RunEnvironment) -> Iterator[tuple[str, str]]:
     yield from ((PACKAGE + name, version or "no version") for name, version in environment.packages.items())
     yield from ((VARIABLE + name, text) for name, text in environment.variables.items())
     for module in environment.modules:
         name, _, version = module.rpartition("/")
         yield (MODULE + name, version) if name else (MODULE + version, "loaded")
-    yield "python", environment.python
-    yield "python folder", environment.prefix
-    yield "kernel", environment.kernel
-    yield "driver", environment.driver
-    yield "cuda", environment.cuda
-    yield "nccl", environment.nccl
-    yield "image", _image(environment.image)
-    yield "governor", environment.governor
-    yield "host processor", environment.cpu
+    yield from environment.system.items()
 
 
-def _image(image: ContainerImage | None) -> str | None:
-    if image is None:
-        return None
-    built = image.labels.get("org.label-schema.build-date", "")
-    return " ".join(filter(None, [image.path, (image.id or "")[:_SHOWN_ID] or built]))
-
-
-_ORDER = ("python", "kernel", "driver", "cuda", "nccl", "image", "governor", "host processor", "nodes", "python folder")
-
-
-def _place(name: str) -> tuple[int, str]:
-    """Packages first, then variables, modules, and the rest."""
-    kind = next((place for place, kind in enumerate(_ABSENT) if name.startswith(kind)), None)
-    return (kind, name) if kind is not None else (len(_ABSENT) + _ORDER.index(name), name)
+def _kind(name: str) -> int:
+    """By which facts are ordered: packages, variables, modules, the rest."""
+    return next((place for place, kind in enumerate(_ABSENT) if name.startswith(kind)), len(_ABSENT))

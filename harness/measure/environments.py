@@ -15,8 +15,11 @@ from harness.common.run_folder.run_files import ENVIRONMENT
 from harness.common.run_folder.run_store import UnreadFileError, as_object
 from harness.common.system.bounded_read import BoundedReadError
 
-# What a page names of the packages, beside Python's and the GPU's versions.
-FRAMEWORKS = ("torch", "accelerate", "transformers", "tokenizers", "deepspeed", "lightning", "megatron-core")
+# What a page names of an environment.
+_VERSIONS = (
+    *("python", "torch", "accelerate", "transformers", "tokenizers", "deepspeed", "lightning", "megatron-core"),
+    *("cuda", "nccl", "nvidia driver"),
+)
 _MOST_FILES = 1 << 16
 
 
@@ -62,7 +65,5 @@ def with_versions(training: Sequence[RankTraining], environments: Sequence[RunEn
 
 
 def _versions(environment: RunEnvironment) -> dict[str, str]:
-    packages = {name: environment.packages.get(name) for name in FRAMEWORKS}
-    of_gpu = {"cuda": environment.cuda, "nccl": environment.nccl, "nvidia driver": environment.driver}
-    found = {"python": environment.python, **packages, **of_gpu}
-    return {name: version for name, version in found.items() if version}
+    found = environment.packages | environment.system
+    return {name: found[name] for name in _VERSIONS if name in found}

@@ -37,7 +37,6 @@ _GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 _LABELS = Path("/.singularity.d/labels.json")
 _MAPPED = Path("/proc/self/maps")
 _MOST_BYTES = 1 << 16  # of a small file; of a list of files 64 times as many
-_UNREAD = (OSError, ValueError)  # the last: what is too long, or not what it should be
 
 
 class Package(NamedTuple):
@@ -52,9 +51,9 @@ class EnvironmentRecorder:
     """The record of one node. known: what the training's other records know already."""
 
     def __init__(self, run_dir: Path, host: str, node: int, known: Mapping[str, str | None]) -> None:
-        self._run_dir = run_dir
+        self._path = ENVIRONMENT.path(run_dir, f"{host}-{node}")
         self._environ = dict(os.environ)
-        self._content: dict[str, Any] = {"host": host, "node": node, **known}
+        self._content: dict[str, Any] = {"host": host, "node": node, "system": known}
         self._packages: dict[str, Package] = {}
         self._thread = threading.Thread(target=self._try, args=(self._begin,), name="observer environment", daemon=True)
         self._thread.start()
@@ -73,17 +72,20 @@ class EnvironmentRecorder:
 
     def _begin(self) -> None:
         packages = installed(sys.path)
+        system = {
+            "python": platform.python_version(),
+            "executable": sys.executable,
+            "kernel": platform.release(),
+            **self._content["system"],
+            "governor": _text(_GOVERNOR).strip(),
+            **_image(self._environ),
+        }
         self._content.update(
-            python=platform.python_version(),
-            executable=sys.executable,
-            prefix=sys.prefix,
             packages={name: package.version for name, package in packages.items()},
             used=None,
-            variables=variables(self._environ, self._run_dir),
+            variables=variables(self._environ, self._path.parents[1]),
             modules=[name for name in self._environ.get("LOADEDMODULES", "").split(":") if name],
-            kernel=platform.release(),
-            governor=_text(_GOVERNOR).strip() or None,
-            image=_image(self._environ),
+            system={name: text for name, text in system.items() if text},
         )
         self._write()
         self._packages = packages
@@ -93,9 +95,8 @@ class EnvironmentRecorder:
         self._write()
 
     def _write(self) -> None:
-        path = ENVIRONMENT.path(self._run_dir, f"{self._content['host']}-{self._content['node']}")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole_text(path, json.dumps(self._content, indent=1) + "\n")
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole_text(self._path, json.dumps(self._content, indent=1) + "\n")
 
 
 def installed(folders: Sequence[str]) -> dict[str, Package]:
@@ -179,21 +180,20 @@ def _is_users(folder: str) -> bool:
     return bool(folder) and path != _CHECKOUT and _CHECKOUT / "harness" not in path.parents
 
 
-def _image(environ: Mapping[str, str]) -> dict[str, Any] | None:
+def _image(environ: Mapping[str, str]) -> dict[str, str]:
     """The image of Apptainer or Singularity that the process runs in: where it is, its labels, and of a .sif file the
-    id and the time that its header has."""
-    path = environ.get("APPTAINER_CONTAINER") or environ.get("SINGULARITY_CONTAINER")
-    if not path:
-        return None
-    labels: Any = None
-    with suppress(*_UNREAD):
-        labels = read_bounded_json(_LABELS, _MOST_BYTES)
-    found: dict[str, Any] = {"path": path, "id": None, "created_unix_s": None}
-    found["labels"] = {name: str(text) for name, text in labels.items()} if isinstance(labels, dict) else {}
-    with suppress(*_UNREAD), open_regular(Path(path)) as file:
-        header = file.read(72)
-        if header[32:41] == b"SIF_MAGIC" and len(header) == 72:
-            found.update(id=header[48:64].hex(), created_unix_s=int.from_bytes(header[64:], "little"))
+    id and the unix time that its header has."""
+    found = {"image": environ.get("APPTAINER_CONTAINER") or environ.get("SINGULARITY_CONTAINER") or ""}
+    if found["image"]:
+        with suppress(OSError, ValueError), open_regular(Path(found["image"])) as file:
+            header = file.read(72)
+            if header[32:41] == b"SIF_MAGIC":
+                found.update(
+                    {"image id": header[48:64].hex(), "image built": str(int.from_bytes(header[64:], "little"))}
+                )
+        with suppress(OSError, ValueError, AttributeError):  # the last: labels that are no object
+            labels = read_bounded_json(_LABELS, _MOST_BYTES)
+            found.update({f"image label {name}": str(text) for name, text in labels.items()})
     return found
 
 

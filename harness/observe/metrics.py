@@ -337,7 +337,7 @@ def _process(device_type: str) -> RankProcess:
 
 def record_environment(run_dir: Path, *, on_cuda: bool) -> EnvironmentRecorder:
     """Begin to record this node's environment, in the first process of a node."""
-    known = {"cpu": _cpu_name(), **(_cuda_versions() if on_cuda else {})}
+    known = {"host processor": _cpu_name(), **(_cuda_versions() if on_cuda else {})}
     return EnvironmentRecorder(run_dir, socket.gethostname(), _node(), known)
 
 
@@ -360,5 +360,5 @@ def _cuda_versions() -> dict[str, str | None]:
         found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))  # type: ignore[no-untyped-call]
     with suppress(OSError):
         text = Path("/proc/driver/nvidia/version").read_text(encoding="utf-8")
-        found["driver"] = next(iter(re.findall(r"\b\d+\.\d+(?:\.\d+)?\b", text)), None)
+        found["nvidia driver"] = next(iter(re.findall(r"\b\d+\.\d+(?:\.\d+)?\b", text)), None)
     return found

@@ -31,7 +31,6 @@ from harness.analysis.summary.efficiency import Efficiency as Efficiency
 from harness.analysis.summary.efficiency import PopEfficiency as PopEfficiency
 from harness.analysis.summary.efficiency import ProfilerCost as ProfilerCost
 from harness.analysis.summary.efficiency import ProfilerOverhead as ProfilerOverhead
-from harness.analysis.summary.environment import ContainerImage as ContainerImage
 from harness.analysis.summary.environment import RunEnvironment as RunEnvironment
 from harness.analysis.summary.kernels import ApiTime as ApiTime
 from harness.analysis.summary.kernels import Copy as Copy

@@ -10,6 +10,7 @@ from typing import Any
 from harness.analysis.summary import Summary
 from harness.common.display.format import cells
 from harness.common.errors import WorkError
+from harness.compare.environment import facts_of
 from harness.report.elements import PageTable
 from harness.report.tables import (
     communication,
@@ -69,9 +70,14 @@ _COUNTERS = File(
         for i, mean in enumerate(c.mean)
     ),
 )
+_ENVIRONMENTS = File(
+    "environments",
+    lambda s: ({"name": name, "value": value} for name, value in (facts_of(s) if s.environments else {}).items()),
+)
 _WITHOUT_TABLE = (
     _STEPS,
     _COUNTERS,
+    _ENVIRONMENTS,
     file_of("sources"),
     file_of("profiler_overhead"),
     *map(file_per_device, ("steps", "kinds", "idle_causes", "longest_gaps")),
