@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Sequence
 from math import exp, log
 from typing import Any
 
 import pytest
 
 from harness.analysis.statistics import MeasuredEffect, Sample, effect, t_quantile
-from harness.analysis.summary import RankTraining, Summary, TraceSource
+from harness.analysis.summary import RankTraining, RunEnvironment, Summary, TraceSource
 from harness.compare.arms import Arm, differences, key_of, unrecorded
 from harness.compare.comparison import Comparison, compare_arms
 from harness.compare.points import RepeatedMean, over_runs, repeated, with_first
@@ -208,6 +209,36 @@ def test_hardware_and_software_are_the_key(other: Summary, name: str, b: str | N
         assert differences(*keys) == {} and unrecorded(*keys) == [name]
     else:
         assert {n: values[1] for n, values in differences(*keys).items()} == {name: b}
+
+
+def a_whole_run(used: Sequence[str] | None = ("torch", "einops"), **packages: str) -> Summary:
+    """A run that recorded its whole environment. packages: those that are not as usual; empty: not installed."""
+    every = {"torch": "2.7", "einops": "0.8", "pytest": "8.1", **packages}
+    installed = {name: version for name, version in every.items() if version}
+    known = RunEnvironment(
+        nodes=["n0"], packages=installed, used=None if used is None else [*used], system={"python": "3.11"}
+    )
+    return a_run().model_copy(update={"environments": [known]})
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "differs", "missing"),
+    [
+        (a_whole_run(), a_whole_run(einops="0.9"), {"einops": ("0.8", "0.9")}, []),
+        (a_whole_run(), a_whole_run(pytest="8.2"), {}, []),  # which neither used
+        (a_whole_run(), a_whole_run(pytest=""), {}, []),
+        (a_whole_run(), a_whole_run(used=("torch",), einops="0.9"), {"einops": ("0.8", "0.9")}, []),
+        (a_whole_run(), a_whole_run(used=("torch",), einops=""), {"einops": ("0.8", "none")}, []),
+        (a_whole_run(), a_whole_run(used=None, pytest="8.2"), {"pytest": ("8.1", "8.2")}, []),  # it was killed
+        (a_run(python="3.11"), a_whole_run(einops="0.9"), {}, ["other packages"]),
+        (a_run(python="3.11"), a_whole_run(torch="2.8"), {"torch": ("2.7", "2.8")}, ["other packages"]),
+    ],
+)
+def test_every_package_that_a_run_used_is_of_the_key(
+    a: Summary, b: Summary, differs: dict[str, tuple[str, str]], missing: list[str]
+) -> None:
+    assert differences([key_of(a)], [key_of(b)]) == differs
+    assert unrecorded([key_of(a)], [key_of(b)]) == missing
 
 
 def test_runs_of_one_arm_must_agree_too() -> None:

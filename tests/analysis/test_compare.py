@@ -24,6 +24,7 @@ from harness.analysis.summary import (
     RankSteps,
     RankTraining,
     RecordingVerdict,
+    RunEnvironment,
     Spread,
     Steps,
     StepSplit,
@@ -390,3 +391,49 @@ def test_terminal_and_page_show_it() -> None:
     section = moved_section([pair])
     assert [table.head[0] for table in section.tables] == ["node", "range", "kernel"]
     assert section.tables[0].rows[0] == ("node2", "100 ms", "160 ms", "+60.0 ms", "2", "2")
+
+
+def with_environment(summary: Summary, **fields: Any) -> Summary:
+    every: dict[str, Any] = {"nodes": ["n0"], "used": ["torch"], "packages": {"torch": "2.7"}, **fields}
+    return summary.model_copy(update={"environments": [RunEnvironment(**every)]})
+
+
+def differing_lines(a: Summary, b: Summary) -> list[str]:
+    """The block of the comparison in which it says what differs, one line for each sentence."""
+    block = render_comparisons([compare(a, b, NAMES, force=True)]).split("\n\n")[1]
+    return block.replace("\n  ", " ").splitlines()
+
+
+def test_three_lines_say_what_was_changed_what_differs_besides_and_what_one_alone_recorded() -> None:
+    plain = a_summary([MS] * 8)
+    a = with_environment(plain, packages={"torch": "2.7", "pytest": "8.1", "idle": "1"}, system={"kernel": "5.14"})
+    new = {"torch": "2.8", "pytest": "8.2"}
+    b = with_environment(
+        a_summary([MS] * 8, model="small"), packages=new, variables={"NCCL_ALGO": "Ring"}, modules=["cuda/12"],
+        system={"kernel": "6.1", "governor": "powersave"},
+    )  # fmt: skip
+    assert differing_lines(a, b) == [
+        "Changed: model tiny → small.",
+        "Not asked for, but different: torch 2.7 → 2.8, NCCL_ALGO not set → Ring, module cuda not loaded → 12, "
+        "kernel 5.14 → 6.1, and 2 packages that neither run used.",
+        "Recorded in one of them only: governor (b).",
+    ]
+    assert differing_lines(a, a)[1:] == ["Not asked for, but different: nothing."]
+    assert differing_lines(plain, plain)[1:] == [], "nothing is known of what it ran with"
+
+
+def test_a_variable_that_was_asked_for_is_named_once() -> None:
+    asked = [
+        with_environment(a_summary([MS] * 8), variables={"NCCL_ALGO": text}).model_copy(
+            update={"run": {"inherited": {"NCCL_ALGO": text}}}
+        )
+        for text in ("Ring", "Tree")
+    ]
+    assert differing_lines(*asked) == ["Changed: NCCL_ALGO Ring → Tree.", "Not asked for, but different: nothing."]
+
+
+def test_a_long_line_is_cut_and_json_has_all() -> None:
+    packages = [{f"p{i}": f"{version}.{i}" for i in range(9)} for version in (1, 2)]
+    a, b = (with_environment(a_summary([MS] * 8), packages=each, used=[*each]) for each in packages)
+    assert differing_lines(a, b)[1].endswith("p5 1.5 → 2.5 and 3 more.")
+    assert len(compare(a, b, NAMES).environment) == 9

@@ -112,6 +112,8 @@ def test_the_check_knows_what_must_come_out_and_refuses_anything_else(collective
 @pytest.mark.train
 def test_two_real_processes_measure_every_collective_and_all_are_right(tmp_path: Path) -> None:
     output = torchrun(tmp_path, "collectives", "--max-bytes", "65536", "--link-gbps-intra", "80")
+    (environment,) = (tmp_path / "environment").iterdir()
+    assert "torch" in json.loads(environment.read_text())["used"]
     data = json.loads((tmp_path / "comm/collectives.json").read_text())
     assert (data["backend"], data["world_size"]) == ("gloo", 2)
     assert [result["collective"] for result in data["results"]] == list(COLLECTIVES)

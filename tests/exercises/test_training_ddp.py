@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -60,6 +61,13 @@ def test_where_the_time_before_the_first_step_goes_is_recorded(default: Run) -> 
         assert "imports" in parts and parts <= set(FROM_OBSERVER), parts
         assert any(each.packages for each in record.changes), "which package is imported"
         assert record.begun_ns < record.steps[0].begin_ns
+
+
+def test_one_process_of_the_node_records_its_environment(default: Run) -> None:
+    (file,) = (default.folder / "environment").iterdir()
+    found = json.loads(file.read_text(encoding="utf-8"))
+    assert {"torch", "accelerate"} <= {*found["used"]} and {*found["used"]} < {*found["packages"]}
+    assert "versions" not in default.lines()[0]
 
 
 def test_the_learning_rate_warms_up(default: Run) -> None:

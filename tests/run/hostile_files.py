@@ -96,6 +96,7 @@ SAMPLES = "unix_ns,device,utilization_percent,memory_used_bytes,power_watts\n" +
     f"{10**18 + second * 10**9},0,50.0,{1 << 29},100.000\n" for second in range(4)
 )
 PLAN = {"numbers": {"step_ns": {"label": "step", "value": 1.0e7, "unit": "ns", "low": 1.0e6, "high": 2.0e7}}}
+ENVIRONMENT = {"host": "node0", "node": 0, "packages": {"torch": "2.7"}, "used": ["torch"], "system": {"kernel": "6"}}
 HIDDEN = ("pause,ms=5",)
 RESULTS = {
     "world_size": 2, "backend": "gloo", "device_name": "a CPU", "hosts": ["node0"],
@@ -112,6 +113,7 @@ _OF_TRAINING = {
     f"{MONITOR}/samples.csv": SAMPLES,
     "plan.json": json.dumps(PLAN),
     "memory/rank0.json": json.dumps(memory_snapshot(0)),
+    "environment/node0-0.json": json.dumps(ENVIRONMENT, indent=1),
     "summary.json": Summary(training=[RankTraining(rank=0, median_step_ns=10_000_000)]).model_dump_json(indent=1),
     HIDDEN_FILE: hidden_text(HIDDEN),
     "mystery-revealed.json": MysterySolution(faults=HIDDEN).model_dump_json(indent=1),

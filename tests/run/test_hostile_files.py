@@ -52,6 +52,7 @@ FILES = [
     File("summary.json", (LS, COMPARE, WHATIF, CHECK, PLAN)),
     File("plan.json", (REPORT,)),
     File("memory/rank0.json", (REPORT,), names=(REPORT,)),
+    File("environment/node0-0.json", (REPORT,)),
     File(HIDDEN_FILE, (REPORT,), is_json=False),
     File("mystery-revealed.json", (REPORT,)),
     File("torch/rank0.json.gz", (REPORT, PERFETTO), names=(REPORT, PERFETTO), is_json=False),
