@@ -28,6 +28,8 @@ from harness.run.record import SeriesPart
 from harness.site.detection import visible_gpus
 from harness.site.site import Site
 
+_OF_SCRIPT = {"env", "setup", "modules", "container", "nodelist"}  # of a site: each run's own script says it
+
 
 def this_machine() -> Machine:
     wrapper = Path(sys.prefix) / "harness-python"  # beside the packages, wherever HARNESS_VENV put them
@@ -88,8 +90,13 @@ def submit(launch_start: Start) -> Run:
 
 
 def go_together(jobs: Sequence[Job]) -> bool:
-    """Whether these jobs can be one submission: the same exercise at the same site, with the same resources."""
-    return len({(job.output_dir, job.site.model_dump_json(), *job.directives) for job in jobs}) == 1
+    """Whether these jobs can be one submission: the same exercise at the same site, with the same resources, of which
+    each script takes what is its own."""
+    return len({(job.output_dir, job.site.model_dump_json(exclude=_OF_SCRIPT), *_resources(job)) for job in jobs}) == 1
+
+
+def _resources(job: Job) -> list[str]:
+    return [line for line in job.directives if not line.startswith("--nodelist=")]
 
 
 def submit_together(starts: Sequence[Start], way: Together, at_once: int | None = None) -> list[Run]:

@@ -194,6 +194,7 @@ class Site(SitePart):
     cpus_per_gpu: int | None = setting(None, "CPUs per GPU, if nodes are shared", ge=1)
     memory: PlainWord | None = setting(None, "--mem; leave out if the site sets it")
     exclusive: bool = False
+    nodelist: PlainWord | None = setting(None, "the nodes of a job, by name, with commas; as many as -n takes")
     max_nodes: int | None = setting(None, "largest job that this file's partition and QOS allow, in nodes", ge=1)
     sbatch: list[SbatchLine] = setting([], "further sbatch options, one --option=value each")
     nsys_sbatch: list[SbatchLine] = setting([], "as sbatch, only for jobs that nsys records")

@@ -60,6 +60,11 @@ def submit_together(submissions: Sequence[Submission], way: Together, at_once: i
     Raises WorkError: sbatch refused; or a run could not be written, and the job was cancelled again."""
     stage, site = submissions[0].stage, submissions[0].record.site
     lines = [line for line in submissions[0].directives if not line.startswith(("--output=", "--time="))]
+    nodes = dict.fromkeys(each.record.site.nodelist for each in submissions)
+    if len(nodes) > 1:  # each run has its own nodes of one allocation
+        names = ",".join(filter(None, nodes))
+        lines = [line for line in lines if not line.startswith(("--nodes=", "--nodelist="))]
+        lines += [f"--nodes={len(set(names.split(',')))}", f"--nodelist={names}"]
     if way == "array":
         most = f"%{at_once}" if at_once else ""
         lines += [f"--time={site.time}", f"--array=0-{len(submissions) - 1}{most}"]
@@ -119,6 +124,7 @@ def directives(experiment: Experiment, site: Site, cpus: int | None) -> list[str
         f"--cpus-per-task={cpus}" if cpus else None,
         f"--mem={site.memory}" if site.memory else None,
         "--exclusive" if site.exclusive else None,
+        f"--nodelist={site.nodelist}" if site.nodelist else None,
         f"--partition={site.partition}" if site.partition else None,
         f"--qos={site.qos}" if site.qos else None,
         f"--account={site.account}" if site.account else None,
