@@ -238,6 +238,8 @@ COMMANDS: dict[str, CommandEntry] = {
             ("check '-e 1' '-e 1 -- --micro-batch-size 4'", "four runs of each, alternating"),
             ("check local-3,local-5 local-4,local-6", "existing runs"),
             ("check --rev main HEAD 'run -g 2 -- train.py'", "two revisions of your repository"),
+            ("check --set NCCL_ALGO=Ring 'run -g 2 -- train.py'", "with a variable, and without"),
+            ("check --python OLD NEW 'run -g 2 -- train.py' --which", "which package of two Pythons makes it slow"),
         ],
         docs="docs/studies.md",
         words="harness.cli.study.check:launches_named",

@@ -14,6 +14,7 @@ from harness.analysis.summary import RunEnvironment, Summary
 Facts = dict[str, str]
 PACKAGE, VARIABLE, MODULE = "package ", "variable ", "module "
 _ABSENT = {PACKAGE: "not installed", VARIABLE: "not set", MODULE: "not loaded"}
+NODE_NAMES = "node names"
 NO_PACKAGES = ("python", "cuda", "nccl", "nvidia driver")  # of a rank's versions
 
 
@@ -71,7 +72,7 @@ def used_packages(summaries: Sequence[Summary]) -> set[str]:
 
 
 def _written_by_ranks(summary: Summary) -> Iterator[tuple[str, str | None]]:
-    yield "nodes", ", ".join(sorted(summary.hosts))
+    yield NODE_NAMES, ", ".join(sorted(summary.hosts))
     for rank in summary.training:
         yield "host processor", rank.host_cpu
         if not summary.environments:

@@ -21,7 +21,9 @@ from harness.analysis.two_groups import upper_group
 from harness.common.display.format import metric_text
 from harness.common.display.printable import printable
 from harness.common.run_folder.submission import variables_in
+from harness.compare import environment
 from harness.compare.arms import RunFacts, key_of
+from harness.compare.environment import PACKAGE, VARIABLE
 
 LIKELY = 0.05
 NODE = "node"
@@ -33,12 +35,22 @@ _SPEEDS, _OTHERS = ("fast", "slow"), ("better", "worse")
 
 def facts_of(summaries: Sequence[Summary]) -> list[RunFacts]:
     """The facts of each run that may separate groups of them; all that is asked for is named here."""
-    variables = [variables_in(each.run) | variables_in(each.run, "limits") for each in summaries]
+    is_known = all(each.environments for each in summaries)
+    variables = [
+        variables_in(each.run) | variables_in(each.run, "limits") | (_of_environment(each) if is_known else {})
+        for each in summaries
+    ]
     names = dict.fromkeys(name for each in variables for name in each)
     return [
         _facts(summary, {name: own.get(name, "not set") for name in names})
         for summary, own in zip(summaries, variables, strict=True)
     ]
+
+
+def _of_environment(summary: Summary) -> dict[str, str]:
+    """What is no package, which the key has, and no machine's name."""
+    facts = environment.facts_of(summary)
+    return {name.removeprefix(VARIABLE): text for name, text in facts.items() if not name.startswith((PACKAGE, NODE))}
 
 
 def _facts(summary: Summary, variables: Mapping[str, str]) -> RunFacts:

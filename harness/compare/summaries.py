@@ -7,7 +7,7 @@ the commands differ, one run of each does not say: that is `check`.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import inf
 from statistics import median
 from typing import Any, Literal
@@ -58,6 +58,17 @@ class PrecisionChange(ComparisonPart):
     share_b: float
 
 
+class EnvironmentChanges(ComparisonPart):
+    """What differs between the environments of two arms. asked: by the request. besides: by nobody. one_sided: what one
+    of the arms did not record. unused: packages that no run used. whole: all runs recorded their whole environments."""
+
+    asked: list[Difference] = Field(default_factory=list)
+    besides: list[Difference] = Field(default_factory=list)
+    one_sided: list[Difference] = Field(default_factory=list)
+    unused: list[Difference] = Field(default_factory=list)
+    whole: bool = False
+
+
 class SummaryDifferences(ComparisonPart):
     """b against a."""
 
@@ -67,10 +78,7 @@ class SummaryDifferences(ComparisonPart):
     normalisation: Literal["per step", "per token"]
     why_normalised: str
     configuration: list[Difference]
-    environment: list[Difference] = Field(default_factory=list)  # not asked for
-    one_sided: list[Difference] = Field(default_factory=list)  # facts that one of the runs did not record
-    unused: list[Difference] = Field(default_factory=list)  # packages that neither run used
-    whole: bool = False  # both runs recorded their whole environments
+    environment: EnvironmentChanges = Field(default_factory=EnvironmentChanges)
     step_time: Comparison | None
     changes: list[MetricChange]
     precisions: list[PrecisionChange] = Field(default_factory=list)
@@ -103,17 +111,13 @@ def compare(a: Summary, b: Summary, names_of_runs: tuple[str, str], force: bool 
             f"{names_of_runs[0]} and {names_of_runs[1]} are not comparable: {which} (--force compares them per token)"
         )
     normalisation, why, scale = _normalisation(a, b)
-    environment = compare_environments([a], [b])
     return SummaryDifferences(
         a=names_of_runs[0],
         b=names_of_runs[1],
         normalisation=normalisation,
         why_normalised=why,
         configuration=configuration,
-        environment=_not_asked(environment.differs, configuration),
-        one_sided=_not_asked(environment.one_sided, configuration),
-        unused=_not_asked(environment.unused, configuration),
-        whole=bool(a.environments and b.environments),
+        environment=environment_changes([a], [b], configuration),
         step_time=_step_time(a, b, names_of_runs, scale),
         changes=_changes(metrics_by_name(a), metrics_by_name(b)),
         precisions=list(_precision_changes(a, b)),
@@ -124,14 +128,29 @@ def compare(a: Summary, b: Summary, names_of_runs: tuple[str, str], force: bool 
     )
 
 
-def _not_asked(facts: Sequence[FactDifference], configuration: Sequence[Difference]) -> list[Difference]:
-    """Those that are no setting, as a variable of the shell or of an option is. Packages and variables have their own
-    names."""
-    asked = {difference.name.lower() for difference in configuration}
-    others = [fact for fact in facts if fact.name.removeprefix(VARIABLE).lower() not in asked]
-    return [
-        Difference(name=fact.name.removeprefix(PACKAGE).removeprefix(VARIABLE), a=fact.a, b=fact.b) for fact in others
-    ]
+def environment_changes(
+    a: Sequence[Summary],
+    b: Sequence[Summary],
+    configuration: Sequence[Difference],
+    is_asked: Callable[[str], bool] = lambda fact: False,
+) -> EnvironmentChanges:
+    """What differs between the environments of two arms and is no setting, as a variable of the shell or of an option
+    is. is_asked: whether a fact, by its name (environment.py), was to differ."""
+    settings = {difference.name.lower() for difference in configuration}
+    settings |= {"executable"} if "python" in settings else set()
+    found = EnvironmentChanges(whole=all(each.environments for each in (*a, *b)))
+    compared = compare_environments(a, b)
+    for fact in compared.differs:
+        (found.asked if is_asked(fact.name) else found.besides).append(_difference(fact))
+    found.one_sided.extend(map(_difference, compared.one_sided))
+    found.unused.extend(map(_difference, compared.unused))
+    for each in (found.asked, found.besides, found.one_sided):
+        each[:] = [difference for difference in each if difference.name.lower() not in settings]
+    return found
+
+
+def _difference(fact: FactDifference) -> Difference:
+    return Difference(name=fact.name.removeprefix(PACKAGE).removeprefix(VARIABLE), a=fact.a, b=fact.b)
 
 
 def settings(summary: Summary) -> dict[str, Any]:

@@ -436,4 +436,4 @@ def test_a_long_line_is_cut_and_json_has_all() -> None:
     packages = [{f"p{i}": f"{version}.{i}" for i in range(9)} for version in (1, 2)]
     a, b = (with_environment(a_summary([MS] * 8), packages=each, used=[*each]) for each in packages)
     assert differing_lines(a, b)[1].endswith("p5 1.5 → 2.5 and 3 more.")
-    assert len(compare(a, b, NAMES).environment) == 9
+    assert len(compare(a, b, NAMES).environment.besides) == 9

@@ -9,7 +9,7 @@ from math import log
 
 import pytest
 
-from harness.analysis.summary import RankTraining, Summary
+from harness.analysis.summary import RankTraining, RunEnvironment, Summary
 from harness.analysis.two_groups import upper_group
 from harness.compare.arms import Arm, RunFacts
 from harness.compare.comparison import compare_arms, compare_steps, samples
@@ -169,6 +169,16 @@ def test_facts_are_what_the_runs_recorded() -> None:
     assert found.values["commit"] == ["f" * 12] and found.values["container image"] == ["x.sif"]
     assert (found.values["NCCL_ALGO"], other.values["NCCL_ALGO"]) == (["Ring"], ["not set"])
     assert facts_of([Summary()])[0].made_ns is None
+
+
+def test_what_runs_recorded_of_their_environments_are_facts() -> None:
+    whole = [
+        Summary(environments=[RunEnvironment(nodes=["n"], variables=variables, system={"governor": "powersave"})])
+        for variables in ({"KMP_BLOCKTIME": "7"}, {})
+    ]
+    assert [each.values["KMP_BLOCKTIME"] for each in facts_of(whole)] == [["7"], ["not set"]]
+    assert facts_of(whole)[0].values["governor"] == ["powersave"]
+    assert "KMP_BLOCKTIME" not in facts_of([*whole, Summary()])[0].values, "the last one recorded none"
 
 
 # ---- What a comparison says

@@ -14,7 +14,7 @@ import pytest
 from own_trainings import SCRIPTS
 
 from harness.analysis.summary import Summary
-from harness.compare.summaries import compare
+from harness.compare.summaries import EnvironmentChanges, compare
 from harness.measure.run_contents import read_contents, with_contents
 from harness.observe import environment
 from harness.report.compare.terminal import render_comparisons
@@ -75,7 +75,7 @@ def test_two_runs_of_one_command_differ_in_nothing(recorded: Recorded) -> None:
     assert file_of(recorded.first) == file_of(recorded.again)
     a, b, _ = recorded.summaries
     found = compare(a, b, ("a", "b"))
-    assert found.whole and (found.configuration, found.environment, found.unused, found.one_sided) == ([], [], [], [])
+    assert found.configuration == [] and found.environment == EnvironmentChanges(whole=True)
     assert "\nNot asked for, but different: nothing.\n" in render_comparisons([found])
 
 
@@ -97,11 +97,11 @@ def test_all_of_the_environment_is_there_and_no_secret(recorded: Recorded) -> No
 def test_a_comparison_names_used_packages_and_variables_and_counts_the_others(recorded: Recorded) -> None:
     a, _, b = recorded.summaries
     found = compare(a, b, ("a", "b"))
-    assert next((d.name, d.a, d.b) for d in found.environment) == ("toy-used", "1.0", "1.1")
-    assert ("module cuda", "not loaded", "12.1") in [(d.name, d.a, d.b) for d in found.environment]
-    assert [d.name for d in found.unused] == ["toy-idle"]
+    assert next((d.name, d.a, d.b) for d in found.environment.besides) == ("toy-used", "1.0", "1.1")
+    assert ("module cuda", "not loaded", "12.1") in [(d.name, d.a, d.b) for d in found.environment.besides]
+    assert [d.name for d in found.environment.unused] == ["toy-idle"]
     assert "KMP_BLOCKTIME" in [d.name for d in found.configuration], "it was set for this run"
-    assert "KMP_BLOCKTIME" not in [d.name for d in found.environment]
+    assert "KMP_BLOCKTIME" not in [d.name for d in found.environment.besides]
     text = " ".join(render_comparisons([found]).split())
     assert "Not asked for, but different: toy-used 1.0 → 1.1, " in text
     assert ", and 1 package that neither run used." in text

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 from pathlib import Path
@@ -86,3 +88,27 @@ def test_two_revisions_of_a_repository_run_in_one_allocation_from_worktrees_besi
     assert len({each["job_id"].split("-")[0] for each in found}) == 1
     assert all(each["experiment"]["start_in"].startswith(f"{tmp_path}/runs") for each in found)
     assert len(git(project, "worktree", "list").splitlines()) == 1
+
+
+SLOW_NODE = """import os
+import tests.faults.light_train as light
+
+light.STEP_S = 0.3 if os.environ["SLURMD_NODENAME"] == "node2" else 0.1
+print(os.environ.get("NCCL_ALGO"), os.environ["MASTER_ADDR"])
+"""
+
+
+def test_two_nodes_of_one_allocation_are_compared_and_a_variable_reaches_one_of_them(slurm_sh: SlurmSh) -> None:
+    words = [*map(str, slurm_sh.light("light-nodes", nodes=1, defaults=WINDOW, fault=SLOW_NODE))]
+    arms = ("--nodes", "node1", "node2", "--set", "NCCL_ALGO=Ring")
+    done = slurm_sh("check", *arms, shlex.join(["-e", "1", "-n", "1", *words]), "--runs", "2", "--json")
+    assert done.returncode == 1 and "the nodes of A and of B for all runs: twice that" in done.stderr, done.stderr
+    said = json.loads(done.stdout)
+    assert said["verdict"] == "worse" and said["b"]["treatment"] == "node2, NCCL_ALGO=Ring"
+    found = records(slurm_sh, re.findall(r"check-[\w-]+", done.stderr)[0])
+    assert len(found) == 4 and len({each["job_id"].split("-")[0] for each in found}) == 1
+    for each in found:
+        node, variable = ("node1", "None") if each["part"]["point"] == "a" else ("node2", "Ring")
+        assert [status["host"] for status in each["nodes"]] == [node]
+        log = next(slurm_sh.runs.glob(f"exercise_1_*/logs/{each['job_id']}/log.out"))
+        assert [variable, node] == log.read_text().split()[:2]

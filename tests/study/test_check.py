@@ -88,12 +88,11 @@ def test_the_exit_status_is_the_verdict_and_the_text_begins_with_it(
     ("start", "differs"),
     [
         ({"device_name": "another CPU"}, [("devices", "1 × another CPU")]),
-        ({"versions": {"torch": "2.14.0"}}, [("torch", "2.14.0")]),
         ({"model": "other"}, [("model", "other")]),
         ({"host_cpu": "x"}, []),
     ],
 )
-def test_across_hardware_and_software_nothing_is_judged_and_what_some_runs_did_not_record_is_said(
+def test_across_hardware_and_models_nothing_is_judged_and_what_some_runs_did_not_record_is_said(
     runs: Path, say: Say, start: dict[str, object], differs: list[tuple[str, str]]
 ) -> None:
     a = some_runs(runs, 100, 100.3, 99.8)
@@ -104,6 +103,20 @@ def test_across_hardware_and_software_nothing_is_judged_and_what_some_runs_did_n
     assert (found.code, found.json["verdict"]) == ((3, "not comparable") if differs else (1, "worse"))
     expected = "Not comparable: these differ" if differs else "some runs did not record host processor"
     assert expected in say(*words).out
+
+
+def test_of_one_request_other_software_is_the_question_and_of_two_it_is_a_reason_to_refuse(
+    runs: Path, say: Say
+) -> None:
+    a = some_runs(runs, 100, 100.3, 99.8)
+    b = some_runs(runs, 150, 150.3, 149.8, first=4, versions={"torch": "2.14.0"})
+    said = say("check", a, b)
+    assert said.code == 1 and said.out.endswith("\n\nChanged: torch 2.13.0 → 2.14.0.\n"), said.out
+    for run in all_runs()[3:]:
+        run.write_record(run.record.model_copy(update={"experiment": DDP(micro_batch_size=1)}))
+        run.summary.unlink()
+    said = say("check", a, b)
+    assert said.code == 3 and said.out.startswith("not comparable: A and B did not run on the same hardware and soft")
 
 
 def metrics_changed(runs: Sequence[Run], pattern: str, new: str, count: int = 0) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from textwrap import wrap
 from typing import Annotated
@@ -12,7 +12,32 @@ from typing import Annotated
 import typer
 
 from harness.cli.options import JsonOption
-from harness.cli.study.check_runs import CheckRequest, check_plan, check_revisions, launches_of, make_arms, words_of
+from harness.cli.study.check_runs import (
+    AskedArms,
+    CheckRequest,
+    check_plan,
+    continuing,
+    launch,
+    make_arms,
+    of_launches,
+    pair_of,
+    series_of,
+    under_treatment,
+)
+from harness.cli.study.check_treatment import (
+    Images,
+    Modules,
+    Nodes,
+    Pythons,
+    Requirements,
+    Revisions,
+    Sets,
+    TreatmentFlags,
+    Unsets,
+    treatment_of,
+)
+from harness.cli.study.check_which import Halving, halved_runs, say_plan, with_cause
+from harness.cli.study.series import StartOption
 from harness.cli.terminal import columns
 from harness.cli.words import RUN
 from harness.common.display.format import metric_text, percent
@@ -21,10 +46,12 @@ from harness.common.errors import RequestError, WorkError
 from harness.common.paths import COMMAND, PROGRAM, expanded
 from harness.compare.comparison import MOST_RUNS, USUAL_RUNS, Difference
 from harness.compare.verdict import SAME_SHARE, ChangeVerdict
+from harness.report.compare.tables import environment_sentences
 from harness.report.compare.verdicts import metric_words, verdict_table
 from harness.report.tables.table import WIDTH, TableScreen, setting, table
 from harness.run import naming_flag, write_atomically
 from harness.study.check import series
+from harness.study.check.ends import ends_of
 from harness.study.check.result import Checked, CheckedArm, Question, as_markdown, check_arms
 from harness.study.series.cost import making
 
@@ -32,14 +59,12 @@ USUAL_SHARE = f"{100 * SAME_SHARE:g}%"
 LEAST_SHARE, MOST_SHARE = 0.001, 1.0
 CANNOT_TELL = 3
 EXAMPLE = f"{COMMAND} check '-e 1 -g 2' '-e 1 -g 2 -- --mixed-precision'"
-EXAMPLE_REV = f"{COMMAND} check --rev main HEAD 'run -g 2 -- train.py'"
-REV_TAKES = f"--rev takes two revisions, then one launch in quotes, as in {EXAMPLE_REV}"
 
 
 def launches_named(words: list[str]) -> list[str]:
     """The words of the command line; before a launch stands the program, also where it was pasted with its path: else
     its first flag would be one of ours. Raises RequestError: the quotes lack."""
-    if bare := next((word for word in words if word in ("-e", "--exercise")), None):
+    if bare := next((word for word in words if word in ("-e", "--exercise", RUN)), None):
         raise RequestError(f"check: {bare}: put each launch into quotes, as in {EXAMPLE}")
     named = re.compile(rf"(?:(?:bash )?(?:\S*/)?{re.escape(PROGRAM)} )?(-.* .*|-e.*|{RUN} .*)", re.DOTALL)
     return [f"{PROGRAM} {found[1]}" if (found := named.fullmatch(word)) else word for word in words]
@@ -59,15 +84,20 @@ def check(
         typer.Argument(metavar="B", help="runs with commas, a series, or a launch in quotes, of which runs are made"),
     ] = None,
     *,
-    rev: Annotated[
-        tuple[str, str] | None,
-        typer.Option(metavar="A B", help="two revisions of the git repository here, for one launch of your own"),
-    ] = None,
+    rev: Revisions = None,
+    set_: Sets = None,
+    unset: Unsets = None,
+    python: Pythons = None,
+    requirements: Requirements = None,
+    image: Images = None,
+    nodes: Nodes = None,
+    modules: Modules = None,
+    which: Annotated[bool, typer.Option("--which", help="if B is worse: halve what differs until one is left")] = False,
+    yes: StartOption = False,
     fail_above: Annotated[str, typer.Option(metavar="P%", help="how much worse B may be")] = USUAL_SHARE,
     metric: Annotated[str | None, typer.Option(metavar="NAME", help="the number to judge [step_time]")] = None,
     runs: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=2, max=MOST_RUNS, help=f"runs of each launch or revision [{USUAL_RUNS}]"),
+        int | None, typer.Option(metavar="N", min=2, max=MOST_RUNS, help=f"runs of A and of B [{USUAL_RUNS}]")
     ] = None,
     resume: Annotated[
         str | None, typer.Option(metavar="SERIES", help="make only the missing runs of this check; for launches")
@@ -81,10 +111,11 @@ def check(
     if markdown is not None:
         _refuse_wrong(expanded(markdown))
     given = (("--fail-above", fail_above * (fail_above != USUAL_SHARE)), ("--metric", metric))
-    options = [word for flag, value in given if value for word in (flag, value)]
-    asked = CheckRequest(question, runs, resume, options)
+    options = [word for flag, value in given if value for word in (flag, value)] + ["--which"] * which
+    asked = CheckRequest(question, runs, resume, options, which, yes)
+    flags = TreatmentFlags(rev, set_ or [], unset or [], python, requirements, image, nodes, modules)
     try:
-        checked = _of_two(a, b, asked) if rev is None else _of_revisions(rev, _one_launch(a, b), asked)
+        checked = _of_treatment(flags, a, b, asked) if flags.first else _of_two(a, b, asked)
     except WorkError as error:
         error.exit_code = CANNOT_TELL  # its runs failed; 1 says that B is worse
         raise
@@ -96,48 +127,61 @@ def check(
     return checked.verdict.exit_code
 
 
-def _one_launch(a: str | None, b: str | None) -> list[str]:
-    """The words of the launch. Raises RequestError: there is none, or more than that."""
-    if a is None or b is not None or not a.startswith(f"{PROGRAM} "):
-        raise RequestError(REV_TAKES)
+def _words_of_launch(word: str) -> list[str]:
     try:
-        return shlex.split(a)
+        return shlex.split(word)
     except ValueError as error:
-        raise RequestError(f"check: {a.removeprefix(PROGRAM).strip()!r} is no command line ({error})") from None
+        raise RequestError(f"check: {word.removeprefix(PROGRAM).strip()!r} is no command line ({error})") from None
 
 
-def _of_revisions(rev: tuple[str, str], words: list[str], request: CheckRequest) -> Checked:
-    checked, name, launches = check_revisions(rev, words, request)
-    if checked.needed_runs is None:
-        return checked
-    to_make = check_plan(name, series.tasks_of(launches, checked.needed_runs)).to_make
-    names = [str(arm.commit)[:12] for arm in (checked.a, checked.b)]
-    following = ["--rev", *names, words_of(launches["a"]), "--runs", str(checked.needed_runs), *request.options]
-    command = f"{COMMAND} check {shlex.join([*following, '--resume', name])}"
-    return checked.model_copy(update={"next": command, "next_cost": making(to_make) if to_make else None})
+def _of_treatment(flags: TreatmentFlags, a: str | None, b: str | None, request: CheckRequest) -> Checked:
+    if a is None or b is not None or not a.startswith(f"{PROGRAM} "):
+        raise RequestError(f"{flags.first} takes {flags.takes}, as in {COMMAND} check {flags.example}")
+    if request.which and flags.revisions:
+        raise RequestError(
+            "--which halves packages, variables and modules; commits are for git bisect (docs/studies.md)"
+        )
+    base = launch(_words_of_launch(a))
+    pair = pair_of(flags.revisions, base) if flags.revisions else None
+    treatment = treatment_of(flags, base)
+    name = series_of(request)
+    ends = ends_of(treatment.a, treatment.b) if request.which else None
+    if ends is not None:
+        say_plan(ends, base, request.runs or USUAL_RUNS, request.yes)
+    with under_treatment(treatment, base, pair, name) as asked:
+        checked = _made(asked, name, request, treatment.may_differ)
+        again = continuing(asked, request.runs or USUAL_RUNS, request, name)
+    return checked if ends is None else with_cause(Halving(ends, base, checked, name, request, again))
 
 
 def _of_two(a: str | None, b: str | None, request: CheckRequest) -> Checked:
+    if request.which and any(word.startswith(f"{PROGRAM} ") for word in (a, b) if word):
+        what = "--set, --python, --requirements or --modules, and give one launch"
+        raise RequestError(f"--which halves what A and B have of their own: add {what}")
     if a is None or b is None:
         raise RequestError(f"check: {'A' if a is None else 'B'} is missing ({COMMAND} help check)")
     launches = [word.startswith(f"{PROGRAM} ") for word in (a, b)]
     if any(launches) and not all(launches):
         raise RequestError("check: one of A and B is runs, the other a launch: give two launches, which then alternate")
-    if not any(launches) and (request.runs or request.resume):
+    if not any(launches) and not request.which and (request.runs or request.resume):
         raise RequestError(f"{'--runs' if request.runs else '--resume'} is for launches in quotes, as in {EXAMPLE}")
-    options = request.options
     if all(launches):
-        asked_for = launches_of([shlex.split(word) for word in (a, b)])
-        arms, name = make_arms(asked_for, request)
-        options = [*options, "--resume", name]
-        checked = check_arms(*arms, request.question)
-        if checked.needed_runs is not None:
-            to_make = check_plan(name, series.tasks_of(asked_for, checked.needed_runs)).to_make
-            checked = checked.model_copy(update={"next_cost": making(to_make) if to_make else None})
-    else:
-        arms = series.arms_of_runs((a, b))
-        checked = check_arms(*arms, request.question)
-    return checked.model_copy(update={"next": _next(checked, arms, options)})
+        return _made(of_launches([_words_of_launch(word) for word in (a, b)]), series_of(request), request)
+    arms = series.arms_of_runs((a, b))
+    checked = check_arms(*arms, request.question)
+    if request.which:
+        return halved_runs(checked, arms, series_of(request, "1"), request)
+    return checked.model_copy(update={"next": _next(checked, arms, request.options)})
+
+
+def _made(asked: AskedArms, name: str, request: CheckRequest, may_differ: Collection[str] = ()) -> Checked:
+    """The verdict on runs that are made now, with the command that makes more of them."""
+    checked = check_arms(*make_arms(asked, name, request), request.question, may_differ)
+    if checked.needed_runs is None:
+        return checked
+    to_make = check_plan(name, series.tasks_of(asked.launches, checked.needed_runs)).to_make
+    following = continuing(asked, checked.needed_runs, request, name)
+    return checked.model_copy(update={"next": following, "next_cost": making(to_make) if to_make else None})
 
 
 def _share(text: str) -> float:
@@ -164,16 +208,22 @@ def _next(checked: Checked, arms: Sequence[series.CheckArm], options: Sequence[s
 def lines_of(checked: Checked, width: int, advice: bool = True) -> Iterator[str]:
     """The verdict first, then what it rests on, then what to do, if advice is wanted."""
     yield from wrap(f"{checked.verdict.value}: {checked.why}", width)
+    for sentence in checked.which.told if checked.which else ():
+        yield from wrap(sentence, width)
     yield ""
     for letter, arm in (("A", checked.a), ("B", checked.b)):
-        yield f"{letter}: {arm.revision}: {arm.name}" if arm.revision else f"{letter}: {arm.name}"
+        yield f"{letter}: {arm.treatment}: {arm.name}" if arm.treatment else f"{letter}: {arm.name}"
         yield f"   {_runs(arm)}"
         shown = ", ".join(metric_text(checked.metric, run.value) for run in arm.runs)
         yield f"   {metric_words(checked.metric)}: {shown or 'no run has it'}"
     yield ""
     yield from _numbers(checked, width)
-    yield from _differing("Not comparable: these differ", checked.key_differs)
+    if checked.verdict is ChangeVerdict.NOT_COMPARABLE:
+        yield from _differing("Not comparable: these differ", checked.key_differs)
     yield from _differing("Settings that differ", checked.settings_differ)
+    if sentences := [*environment_sentences((), checked.environment, "b")]:
+        yield from [""] * (not checked.settings_differ)  # a table ends with a blank line
+        yield from (line for each in sentences for line in wrap(each, width, subsequent_indent="  "))
     notes = [f"note: {note}" for note in [*checked.notes, *_doubts(checked)]]
     yield from (line for note in notes for line in wrap(note, width, subsequent_indent="  "))
     yield from _advice(checked, width) if advice else ()
@@ -214,6 +264,9 @@ def _doubts(checked: Checked) -> Iterator[str]:
 
 def _advice(checked: Checked, width: int) -> Iterator[str]:
     if checked.verdict is not ChangeVerdict.UNKNOWN:
+        return
+    if checked.groups_advice:
+        yield from wrap(checked.groups_advice, width)
         return
     if checked.needed_runs is None:
         text = (

@@ -1,12 +1,13 @@
 """The launches of a check, and their runs as they are made, with what they cost on standard error: of two launches, or
-of two revisions of the user's repository."""
+of one launch under two environments or in two revisions of the user's repository."""
 
 from __future__ import annotations
 
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,18 +25,18 @@ from harness.launch.before.from_shell import what_the_shell_brings
 from harness.launch.exercises.base import launch_of
 from harness.run import Run
 from harness.study.check import series
-from harness.study.check.result import Checked, Question, check_arms
+from harness.study.check.result import Question
 from harness.study.check.revisions import (
     Repository,
     Revision,
     Worktrees,
-    in_folder,
     repository_of,
     require_relative,
     revision_of,
     uncommitted,
     worktrees,
 )
+from harness.study.check.treatment import AS_IT_IS, ArmEnvironment, Treatment
 from harness.study.series.cost import making
 from harness.study.series.points import SeriesTask
 from harness.study.series.runner import SeriesOutcome, SeriesProgress
@@ -43,16 +44,19 @@ from harness.study.series.runs import known_series
 
 _OF_A_LAUNCH = frozenset({"--plan", "--dry-run", "--explain", "--wait", "--follow", "--json"})
 Arms = tuple[series.CheckArm, series.CheckArm]
+Pair = tuple[Revision, Revision]
 
 
 class CheckRequest(NamedTuple):
     """What is asked besides A and B. runs: of each; None: as usual. options: the flags to repeat in a command that
-    continues it."""
+    continues it. which: halve what differs, if B is worse. yes: without asking."""
 
     question: Question
     runs: int | None
     resume: str | None
     options: list[str]
+    which: bool = False
+    yes: bool = False
 
 
 def launches_of(arguments: Sequence[Sequence[str]]) -> series.Launches:
@@ -80,15 +84,84 @@ def words_of(launch: series.ArmLaunch) -> str:
     return shlex.join(masked_words(launch.arguments))
 
 
-def make_arms(launches: series.Launches, request: CheckRequest) -> tuple[Arms, str]:
-    """The runs of both arms, and the name of their series. Raises WorkError: fewer than two runs of an arm are left."""
+class AskedArms(NamedTuple):
+    """Both arms before their runs are made. words: that name them behind `check`, to repeat. what: each has of its own
+    beside the other; None: two launches. trees: of revisions, which are checked out when they are needed. again: the
+    command that continues what these are a part of."""
+
+    launches: series.Launches
+    words: list[str]
+    what: tuple[str, str] | None = None
+    revisions: Pair | None = None
+    trees: Worktrees | None = None
+    again: str = ""
+
+
+def of_launches(words: Sequence[Sequence[str]]) -> AskedArms:
+    """Two launches. words: of each, program name first."""
+    launches = launches_of(words)
+    return AskedArms(launches, [words_of(each) for each in launches.values()])
+
+
+@contextmanager
+def under_treatment(treatment: Treatment, base: series.ArmLaunch, pair: Pair | None, name: str) -> Iterator[AskedArms]:
+    """One launch under two environments; of a pair of revisions their worktrees are there meanwhile. name: of the
+    series. Raises RequestError: the launch cannot have them. WorkError: a worktree cannot be made."""
+    words = [*treatment.flags, words_of(base)]
+    if pair is None:
+        yield AskedArms(treatment.launches(base), words, (treatment.a.what, treatment.b.what))
+        return
+    with worktrees(name, repository_of(Path.cwd())) as trees:
+        arms = [
+            environment._replace(folder=str(trees.start_in(revision)), what=_with_revision(revision, environment))
+            for environment, revision in zip((treatment.a, treatment.b), pair, strict=True)
+        ]
+        both = treatment._replace(a=arms[0], b=arms[1])
+        yield AskedArms(both.launches(base), words, (arms[0].what, arms[1].what), pair, trees)
+
+
+def _with_revision(revision: Revision, environment: ArmEnvironment) -> str:
+    return str(revision) if environment.what == AS_IT_IS else f"{revision}, {environment.what}"
+
+
+def pair_of(revisions: tuple[str, str], base: series.ArmLaunch) -> Pair:
+    """The commits. Raises RequestError: one is not there, or the launch would be the same in both."""
+    repository = repository_of(Path.cwd())
+    require_relative(base, repository)
+    a, b = (revision_of(repository, text) for text in revisions)
+    _say_uncommitted(repository)
+    return a, b
+
+
+def make_arms(asked: AskedArms, name: str, request: CheckRequest) -> Arms:
+    """The runs of both arms. Raises WorkError: fewer than two runs of an arm are left."""
     each = request.runs or USUAL_RUNS
-    tasks = checked_tasks(launches, each)
-    name = known_series(request.resume) if request.resume else series.new_series()
+    tasks = checked_tasks(asked.launches, each)
+    if asked.what:
+        print(f"A: {asked.what[0]}\nB: {asked.what[1]}", file=sys.stderr)
     announce(name, tasks, each)
-    words = [words_of(launch) for launch in launches.values()]
-    again = f"{COMMAND} check {shlex.join([*words, '--runs', str(each), *request.options, '--resume', name])}"
-    return arms_of(words, made(name, tasks, again), again), name
+    again = asked.again or continuing(asked, each, request, name)
+    outcome = made(name, tasks, again) if asked.trees is None else _made_in_worktrees(asked, name, tasks, again)
+    arms = arms_of([words_of(launch) for launch in asked.launches.values()], outcome, again)
+    if asked.what is None:
+        return arms
+    commits = [revision.commit for revision in asked.revisions] if asked.revisions else [None, None]
+    a, b = (arm._replace(treatment=what, commit=c) for arm, what, c in zip(arms, asked.what, commits, strict=True))
+    return a, b
+
+
+def series_of(request: CheckRequest, part: str = "") -> str:
+    """The name of its series: of the one that it continues, else a new one. part: of that name, which has runs. Raises
+    RequestError: there is no such."""
+    if request.resume is None:
+        return series.new_series()
+    known_series(f"{request.resume}.{part}" if part else request.resume)
+    return request.resume
+
+
+def continuing(asked: AskedArms, each: int, request: CheckRequest, name: str) -> str:
+    """The command that continues the series with so many runs of each."""
+    return f"{COMMAND} check {shlex.join([*asked.words, '--runs', str(each), *request.options, '--resume', name])}"
 
 
 def arms_of(words: Sequence[str], outcome: SeriesOutcome, again: str) -> Arms:
@@ -96,7 +169,7 @@ def arms_of(words: Sequence[str], outcome: SeriesOutcome, again: str) -> Arms:
     try:
         return series.arms_made(words, outcome)
     except series.ArmFailed as failed:
-        raise series.ArmFailed(f"{failed}; continue with: {again}") from None
+        raise series.ArmFailed(f"{failed}; continue with: {again}", failed.arms) from None
 
 
 def checked_tasks(launches: series.Launches, each: int) -> list[SeriesTask]:
@@ -112,6 +185,8 @@ def announce(name: str, tasks: Sequence[SeriesTask], each: int) -> None:
     order = " ".join(slot.key.upper() for slot in series.slots(each))
     to_make = check_plan(name, tasks).to_make
     lines = [f"{name}: {len(tasks)} runs, alternating {order}", *([f"to make: {making(to_make)}"] if to_make else [])]
+    if to_make and len({task.point.site.nodelist for task in tasks}) > 1:
+        lines.append("the allocation holds the nodes of A and of B for all runs: twice that")
     lines += what_the_shell_brings(os.environ, *(task.prepared.job for task in tasks[: len(series.ARMS)]))
     print("\n  ".join(lines), file=sys.stderr)
 
@@ -138,57 +213,18 @@ def _tell(change: SeriesProgress, of: int) -> None:
     print(f"{change.counts['done']} of {of} done; {place} {change.what}{run}{note}", file=sys.stderr)
 
 
-Pair = tuple[Revision, Revision]
-
-
-class RevisionArms(NamedTuple):
-    """The revisions, checked; the name of their series, and what it was made of."""
-
-    checked: Checked
-    series: str
-    launches: series.Launches
-
-
-def check_revisions(revisions: tuple[str, str], words: Sequence[str], request: CheckRequest) -> RevisionArms:
-    """The training in both revisions, judged. words: of the command that starts it.
-    Raises RequestError: a revision is not there. WorkError: one cannot be checked out, or its runs fail."""
-    base = launch(words)
-    repository = repository_of(Path.cwd())
-    require_relative(base, repository)
-    a, b = (revision_of(repository, text) for text in revisions)
-    _say_uncommitted(repository)
-    name = known_series(request.resume) if request.resume else series.new_series()
-    each = request.runs or USUAL_RUNS
-    with worktrees(name, repository) as trees:
-        launches = _launches(base, trees, (a, b))
-        tasks = checked_tasks(launches, each)
-        print(f"A: {a}\nB: {b}", file=sys.stderr)
-        announce(name, tasks, each)
-        again = ["--rev", a.short, b.short, words_of(base), "--runs", str(each), *request.options, "--resume", name]
-        arms = _measured(trees, (a, b), name, tasks, f"{COMMAND} check {shlex.join(again)}")
-    checked = check_arms(*arms, request.question)
-    of_a, of_b = (
-        arm.model_copy(update={"commit": revision.commit, "revision": str(revision)})
-        for arm, revision in ((checked.a, a), (checked.b, b))
-    )
-    why = f"{b} against {a}: {checked.why}"
-    return RevisionArms(checked.model_copy(update={"a": of_a, "b": of_b, "why": why}), name, launches)
-
-
-def _launches(arm_launch: series.ArmLaunch, trees: Worktrees, revisions: Pair) -> series.Launches:
-    return {arm: in_folder(arm_launch, trees.start_in(each)) for arm, each in zip(series.ARMS, revisions, strict=True)}
-
-
 def _say_uncommitted(repository: Repository) -> None:
     if count := uncommitted(repository):
         files = how_many(count, "file")
         print(f"not measured: changes of {files} since the last commit in {repository.top}", file=sys.stderr)
 
 
-def _measured(trees: Worktrees, revisions: Pair, name: str, tasks: list[SeriesTask], again: str) -> Arms:
+def _made_in_worktrees(asked: AskedArms, name: str, tasks: list[SeriesTask], again: str) -> SeriesOutcome:
     """The runs of both revisions, of which only those that miss runs are checked out.
     Raises WorkError: one cannot be checked out, its runs fail, or they executed other code."""
-    of_arm = dict(zip(series.ARMS, revisions, strict=True))
+    trees, pair = asked.trees, asked.revisions
+    assert trees is not None and pair is not None
+    of_arm = dict(zip(series.ARMS, pair, strict=True))
     for arm in dict.fromkeys(task.point.key for task in check_plan(name, tasks).to_make):
         if not trees.is_there(of_arm[arm]):
             print(f"{arm.upper()}: checking out {of_arm[arm]}", file=sys.stderr)
@@ -201,8 +237,7 @@ def _measured(trees: Worktrees, revisions: Pair, name: str, tasks: list[SeriesTa
     for arm, revision in of_arm.items():
         if wrong := trees.wrong_code(revision, _runs(outcome, arm)):
             raise WorkError(wrong)
-    words = [shlex.join(masked_words(task.point.command[1:])) for task in tasks[: len(of_arm)]]
-    return arms_of(words, outcome, again)
+    return outcome
 
 
 def _runs(outcome: SeriesOutcome, arm: str) -> list[Run]:

@@ -14,7 +14,7 @@ from harness.common.display.text import first_of, how_many
 from harness.common.paths import COMMAND
 from harness.compare.comparison import Difference
 from harness.compare.moved import MovedStatistic, What
-from harness.compare.summaries import MetricChange, SummaryDifferences
+from harness.compare.summaries import EnvironmentChanges, MetricChange, SummaryDifferences
 from harness.report.elements import PageTable, Section
 from harness.report.tables.table import setting
 from harness.report.tables.time import kind_label
@@ -66,20 +66,21 @@ def difference_sentences(pairs: Pairs) -> list[str]:
     return [
         f"{other}: {text}" if len(pairs) > 1 else text
         for other, pair in others(pairs)
-        for text in _sentences(pair, other)
+        for text in environment_sentences(pair.configuration, pair.environment, other)
     ]
 
 
-def _sentences(pair: SummaryDifferences, other: str) -> Iterator[str]:
-    if pair.configuration:
-        yield f"Changed: {_first_changes(pair.configuration)}."
-    unused = [f"{how_many(len(pair.unused), 'package')} that neither run used"] if pair.unused else []
-    if besides := [*filter(None, [_first_changes(pair.environment)]), *unused]:
+def environment_sentences(changed: Sequence[Difference], found: EnvironmentChanges, other: str) -> Iterator[str]:
+    """What was changed, what differs besides, and what only one of the two recorded. other: the name of the second."""
+    unused = [f"{how_many(len(found.unused), 'package')} that neither run used"] if found.unused else []
+    if asked := [*changed, *found.asked]:
+        yield f"Changed: {', and '.join([_first_changes(asked), *(unused if found.asked else [])])}."
+    if besides := [*filter(None, [_first_changes(found.besides)]), *([] if found.asked else unused)]:
         yield f"Not asked for, but different: {', and '.join(besides)}."
-    elif pair.whole:
+    elif found.whole:
         yield "Not asked for, but different: nothing."
-    if pair.one_sided:
-        named = [f"{difference.name} ({'a' if difference.b is None else other})" for difference in pair.one_sided]
+    if found.one_sided:
+        named = [f"{difference.name} ({'a' if difference.b is None else other})" for difference in found.one_sided]
         yield f"Recorded in one of them only: {first_of(named, _IN_SENTENCE)}."
 
 

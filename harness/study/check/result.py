@@ -3,26 +3,34 @@ Neither launches nor prints."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from functools import partial
 from typing import Literal, NamedTuple
 
 from harness.analysis.metric_values import tokens_per_step
 from harness.analysis.metrics import metrics_by_name, worse_is
 from harness.analysis.statistics import Sample
+from harness.analysis.summary import Summary
 from harness.common.display.format import metric_text
 from harness.common.display.printable import printable
 from harness.common.errors import RequestError, nearest_or_list
+from harness.common.system.inherited import LIMITS, read_by_libraries
 from harness.compare.arms import Arm, differences, key_of, unrecorded
 from harness.compare.comparison import ArmValue, Comparison, ComparisonPart, Difference, compare_arms, without_verdict
+from harness.compare.environment import VARIABLE
 from harness.compare.groups import facts_of
-from harness.compare.summaries import settings
+from harness.compare.summaries import EnvironmentChanges, environment_changes, settings
 from harness.compare.verdict import ChangeVerdict, Threshold
 from harness.study.check.series import CheckArm, MeasuredRun
+from harness.study.check.treatment import MACHINE, SOFTWARE
 
 STEP, PER_TOKEN = "step_ns", "step_ns_per_token"
 MEAN_STEP = "mean_step_ns"
 USUAL = "step_time"  # as `compare --fail-if` calls it
 _SAME_TOKENS = 1e-9
+# Of the key (arms.py) and the environment: what the machine is, and what is done; all else is software.
+_OF_MACHINE = {"devices", "host processor", "node names", "kernel", "governor", "nvidia driver"}
+_OF_WORK = {"nodes", "ranks", "profiler", "model", "sequence length"}
 _OTHER_KEYS = {"device", "hosts", "world_size", "model", "seq_length"}  # settings that the key has, too
 _SPECIAL = frozenset("\\`*_[]<>|#&~$@!")
 
@@ -89,26 +97,52 @@ class RunValue(ComparisonPart):
 
 class CheckedArm(ArmValue):
     """One arm: as it was typed, its number (the geometric mean of its runs, since ratios are judged) and its runs.
-    commit, revision: of the user's repository, with `--rev`; as its whole hash, and as a short one with the first line
-    of its message."""
+    treatment: what it has of its own beside the launch that both share, as a revision or a variable. commit: the whole
+    hash of its revision."""
 
     runs: list[RunValue]
+    treatment: str | None = None
     commit: str | None = None
-    revision: str | None = None
+
+
+class HalvingStep(ComparisonPart):
+    """One check of A against A with some things of B. share: of B's loss; None: it could not run."""
+
+    things: list[str]
+    series: str
+    change: str
+    share: float | None
+
+
+class Halved(ComparisonPart):
+    """What makes B slow. cause, acts_with: things by name. is_enough: A with these and no others was seen to be slow.
+    cost, low, high: by how much the metric is worse with them, with the 95 % interval. told: in sentences."""
+
+    things: list[str]
+    steps: list[HalvingStep]
+    cause: list[str]
+    acts_with: list[str]
+    is_enough: bool
+    cost: float
+    low: float
+    high: float
+    told: list[str]
 
 
 class Checked(Comparison):
     """B against A. next: the command that makes the runs that would tell. next_cost: what the
-    missing ones take at most."""
+    missing ones take at most. which: what makes B slow, with `--which`."""
 
-    schema_version: Literal[2] = 2
+    schema_version: Literal[3] = 3
     a: CheckedArm
     b: CheckedArm
     next: str | None = None
     next_cost: str | None = None
     key_differs: list[Difference]
     settings_differ: list[Difference]
+    environment: EnvironmentChanges
     notes: list[str]
+    which: Halved | None = None
 
 
 class Question(NamedTuple):
@@ -123,8 +157,9 @@ class Question(NamedTuple):
         return Threshold(self.fail_above, one_sided=True)
 
 
-def check_arms(a: CheckArm, b: CheckArm, question: Question) -> Checked:
-    """B against A; nothing is judged if the runs' hardware or software differs.
+def check_arms(a: CheckArm, b: CheckArm, question: Question, may_differ: Collection[str] = ()) -> Checked:
+    """B against A. Nothing is judged if the runs' hardware or software differs and that was not asked. may_differ: what
+    was (`Treatment.may_differ`); of the same request software may, since nothing else can be the question.
     Raises RequestError: there is no such metric, or neither more nor less of it is worse."""
     metric = choose_metric((a, b), question.metric)
     of_a, of_b = (values(arm, metric.name) for arm in (a, b))
@@ -135,20 +170,39 @@ def check_arms(a: CheckArm, b: CheckArm, question: Question) -> Checked:
     if names := unrecorded(*keys):
         notes.append(f"some runs did not record {', '.join(names)}: it is not known whether these differ")
     notes += _commits(a, b)
-    if differs := differences(*keys):
+    differs, asked = differences(*keys), list(_settings_differ(a, b))
+    is_asked = partial(_is_asked, asked=asked, may_differ=may_differ)
+    if not all(map(is_asked, differs)):
         why = "A and B did not run on the same hardware and software"
         found = without_verdict(found, ChangeVerdict.NOT_COMPARABLE, why)
     else:
         notes += _other_steps(a, b, question, found)
+    if a.treatment and b.treatment:
+        found = found.model_copy(update={"why": f"{b.treatment} against {a.treatment}: {found.why}"})
     return Checked(
         **found.model_dump(exclude={"a", "b", "why"}),
         why=_after_groups(found),
-        a=_arm(found.a, of_a),
-        b=_arm(found.b, of_b),
+        a=_arm(a, found.a, of_a),
+        b=_arm(b, found.b, of_b),
         key_differs=[Difference(name=name, a=x, b=y) for name, (x, y) in differs.items()],
-        settings_differ=list(_settings_differ(a, b)),
+        settings_differ=asked,
+        environment=environment_changes(_summaries(a), _summaries(b), asked, is_asked),
         notes=notes,
     )
+
+
+def _summaries(arm: CheckArm) -> list[Summary]:
+    return [run.summary for run in arm.runs]
+
+
+def _is_asked(name: str, asked: Sequence[Difference], may_differ: Collection[str]) -> bool:
+    """Whether a thing of the key, or a fact of the environment, may differ."""
+    if name in _OF_MACHINE:
+        return MACHINE in may_differ
+    if name.startswith(VARIABLE) and name.removeprefix(VARIABLE) in may_differ:
+        return True
+    of_launch = [d for d in asked if d.name not in ("python", *LIMITS) and not read_by_libraries([d.name])]
+    return name not in _OF_WORK and (SOFTWARE in may_differ or not (of_launch or may_differ))
 
 
 def _after_groups(comparison: Comparison) -> str:
@@ -171,7 +225,7 @@ def _compared(
     return compare_arms(metric.name, arm_a, arm_b, question.threshold, more_is_worse=metric.more_is_worse)
 
 
-def _arm(arm: ArmValue, of_arm: Sequence[Value]) -> CheckedArm:
+def _arm(check_arm: CheckArm, arm: ArmValue, of_arm: Sequence[Value]) -> CheckedArm:
     runs = [
         RunValue(
             run=each.run.name,
@@ -180,7 +234,7 @@ def _arm(arm: ArmValue, of_arm: Sequence[Value]) -> CheckedArm:
         )
         for each in of_arm
     ]
-    return CheckedArm(**arm.model_dump(), runs=runs)
+    return CheckedArm(**arm.model_dump(), runs=runs, treatment=check_arm.treatment, commit=check_arm.commit)
 
 
 def _commits(a: CheckArm, b: CheckArm) -> list[str]:
@@ -224,7 +278,7 @@ def _other_steps(a: CheckArm, b: CheckArm, question: Question, comparison: Compa
 
 def as_markdown(checked: Checked, lines: Sequence[str]) -> str:
     """The verdict, a row for A and one for B, and the whole text below. lines: the text of the terminal."""
-    head = ["", "revision", "runs", checked.metric] if checked.a.revision else ["", "launch", "runs", checked.metric]
+    head = ["", "treatment" if checked.a.treatment else "launch", "runs", checked.metric]
     rows = [head, ["---"] * len(head), *(_row(letter, arm, checked) for letter, arm in _both(checked))]
     table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
     text = "\n".join(f"    {line}".rstrip() for line in lines)  # an indented block ends with no sign of its own
@@ -237,7 +291,7 @@ def _both(checked: Checked) -> list[tuple[str, CheckedArm]]:
 
 def _row(letter: str, arm: CheckedArm, checked: Checked) -> list[str]:
     mean = "–" if arm.value is None else metric_text(checked.metric, arm.value)
-    return [letter, _escaped(arm.revision or arm.name), str(arm.n), mean]
+    return [letter, _escaped(arm.treatment or arm.name), str(arm.n), mean]
 
 
 def _escaped(text: str) -> str:

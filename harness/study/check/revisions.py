@@ -178,11 +178,6 @@ def require_relative(launch: ArmLaunch, repository: Repository) -> None:
         )
 
 
-def in_folder(launch: ArmLaunch, folder: Path) -> ArmLaunch:
-    """The launch of a training of the user's own, started there."""
-    return launch._replace(experiment=launch.experiment.model_copy(update={"start_in": str(folder)}))
-
-
 @contextmanager
 def worktrees(series: str, repository: Repository) -> Iterator[Worktrees]:
     """The worktrees of a series, removed at the end: also after an error, Ctrl-C, SIGTERM and SIGHUP, which both raise

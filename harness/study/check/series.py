@@ -45,11 +45,14 @@ class MeasuredRun(NamedTuple):
 
 
 class CheckArm(NamedTuple):
-    """One arm: its arguments, its runs, and a note for each run that is left out."""
+    """One arm: its arguments, its runs, and a note for each run that is left out. treatment: what it has of its own
+    beside a launch that both arms share, in words. commit: the whole hash of its revision."""
 
     arguments: str
     runs: list[MeasuredRun]
     notes: list[str]
+    treatment: str | None = None
+    commit: str | None = None
 
 
 def arms_of_runs(typed: tuple[str, str]) -> tuple[CheckArm, CheckArm]:
@@ -131,7 +134,11 @@ def submitter_of(tasks: Sequence[SeriesTask]) -> Submitter:
 
 
 class ArmFailed(WorkError):
-    """Of one arm too few runs completed."""
+    """Of one arm, or of both, too few runs completed."""
+
+    def __init__(self, sentence: str, arms: Sequence[str]) -> None:
+        super().__init__(sentence)
+        self.arms = list(arms)
 
 
 class ArmLaunch(NamedTuple):
@@ -203,7 +210,7 @@ def make_runs(series: str, tasks: list[SeriesTask], tell: Callable[[SeriesProgre
         if failed[change.slot.key] >= MOST_FAILED and not change.counts["running"]:
             where = f": {COMMAND} logs {change.run.job_id}" if change.run else f": {change.note}"
             sentence = f"{change.slot.key.upper()} failed {MOST_FAILED} times, and was not started again{where}"
-            raise ArmFailed(sentence)
+            raise ArmFailed(sentence, [change.slot.key])
 
     return carry_out(series, tasks, watch, submitter_of(tasks), retry_failed=True)
 
@@ -219,7 +226,8 @@ def arms_made(arguments: Sequence[str], outcome: SeriesOutcome) -> tuple[CheckAr
     a.notes.extend([*lacking, *_left_out(outcome)])
     few = [letter for letter, arm in zip(ARMS, (a, b), strict=True) if len(arm.runs) < FEWEST_RUNS]
     if few:
-        raise ArmFailed("\n".join([*a.notes, f"{' and '.join(few).upper()}: fewer than two runs completed"]))
+        sentence = f"{' and '.join(few).upper()}: fewer than two runs completed"
+        raise ArmFailed("\n".join([*a.notes, sentence]), few)
     return a, b
 
 
