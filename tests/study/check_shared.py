@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from harness.common.run_folder.run_files import METRICS
-from harness.experiment.exercises import OwnTraining
+from harness.experiment.exercises import DDP, OwnTraining
 from harness.launch.backends import local
 from harness.run import Run
 from harness.run.record import SeriesPart, Status
+from tests.study.kit import completed
 from tests.waiting import limit_s
 
 Ms = Callable[[SeriesPart, Run], float | None]
@@ -33,6 +34,13 @@ def write_metrics(folder: Path, ms: float, **start: object) -> None:
     ]
     end = {"event": "end", "rank": 0, "status": "completed", "reason": None, "steps": STEPS}
     file.write_text("".join(json.dumps(line) + "\n" for line in (first, *steps, end)), encoding="utf-8")
+
+
+def some_runs(root: Path, *times_ms: float, first: int = 1, **start: object) -> str:
+    """Completed runs with such steps, as an arm's word."""
+    for i, ms in enumerate(times_ms, first):
+        write_metrics(completed(root, f"local-{i}", DDP()).path, ms, **start)
+    return ",".join(f"local-{i}" for i in range(first, first + len(times_ms)))
 
 
 class Killed(BaseException):

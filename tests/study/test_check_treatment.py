@@ -20,7 +20,7 @@ from harness.run.record import SeriesPart
 from harness.study.check.ends import ends_of, environments_of
 from harness.study.check.halving import find_cause, most_checks, most_for_a_pair
 from harness.study.check.series import CheckArm, MeasuredRun
-from tests.study.check_shared import NOISE, Killed, stand_in_for_training, write_metrics
+from tests.study.check_shared import NOISE, Killed, some_runs, stand_in_for_training, write_metrics
 from tests.study.kit import Say, completed
 from tests.study.packages_shared import environment, site_of, wheel
 
@@ -52,6 +52,23 @@ def python_of(run: Run) -> str:
 
 def sets(*names: str) -> list[str]:
     return [word for name in names for word in ("--set", f"{name}=1")]
+
+
+# ---- Existing runs
+
+
+def test_of_one_request_other_software_is_the_question_and_of_two_it_is_a_reason_to_refuse(
+    runs: Path, say: Say
+) -> None:
+    a = some_runs(runs, 100, 100.3, 99.8)
+    b = some_runs(runs, 150, 150.3, 149.8, first=4, versions={"torch": "2.14.0"})
+    said = say("check", a, b)
+    assert said.code == 1 and said.out.endswith("\n\nChanged: torch 2.13.0 → 2.14.0.\n"), said.out
+    for run in all_runs()[3:]:
+        run.write_record(run.record.model_copy(update={"experiment": DDP(micro_batch_size=1)}))
+        run.summary.unlink()
+    said = say("check", a, b)
+    assert said.code == 3 and said.out.startswith("not comparable: A and B did not run on the same hardware and soft")
 
 
 # ---- What each arm gets
