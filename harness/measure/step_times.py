@@ -14,12 +14,13 @@ from harness.analysis.pace_evidence import CORE_WAIT, PAGE_FAULTS, evidence, gro
 from harness.analysis.process.phases import TIMED, Phase
 from harness.analysis.slowest_rank import FEWEST, slowest
 from harness.analysis.summary import PaceChange, SlowestRank
+from harness.common.run_folder.profile_window import MEMORY
 
 F64 = NDArray[np.float64]
 _FIELDS = ("step_ns", *(f"{part}_ns" for part in TIMED), "core_wait_ns", "page_faults", "own_ns")
 _NAMES = {phase.label: phase.timed for phase in Phase if phase.timed}  # of phases in traces
 OWN = "own"  # among the phases: all of a step without waiting for other ranks
-_PROFILED = ("warmup", "active")  # phases of the window: a profiler makes their steps longer
+_PROFILED = ("warmup", "active", MEMORY)  # phases: a profiler, or the record of memory, makes their steps longer
 _MOST = 1 << 24  # a step's number
 
 

@@ -40,8 +40,10 @@ from harness.common.run_folder.metrics_lines import (
 )
 from harness.common.run_folder.profile_window import ProfileWindow
 from harness.common.run_folder.run_files import METRICS
+from harness.common.system.processes import memory_limit
 from harness.observe.environment import EnvironmentRecorder
 from harness.observe.heartbeat import PROGRESS, EndedStep, over
+from harness.observe.memory_use import CountsBeside, OwnMemory, device_bytes
 
 SCHEDULER = Path("/proc/thread-self/schedstat")  # time on a core, time ready and waiting for one, both in ns; slices
 FILES = Path("/proc/self/io")  # is there if Linux counts what a process writes to files of a disk
@@ -57,6 +59,8 @@ class Counts(NamedTuple):
     page_faults: int
     continued: int
     cores: AbstractSet[int] | None
+    host_memory_bytes: int | None
+    device_memory_bytes: int | None
 
 
 class HostCounters:
@@ -67,6 +71,7 @@ class HostCounters:
 
     def __init__(self) -> None:
         self._scheduler, self._counts_files = _opened_scheduler(), FILES.exists()
+        self._memory = OwnMemory()
         self._collected_ns = 0
         self._collecting_since = 0
         self._continued = 0
@@ -78,7 +83,9 @@ class HostCounters:
         cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
         used = resource.getrusage(resource.RUSAGE_SELF)
         written = used.ru_oublock * BLOCK if self._counts_files else None
-        return Counts(_waited(self._scheduler), self._collected_ns, written, used.ru_minflt, self._continued, cores)
+        memory = self._memory.host_bytes(), device_bytes()
+        waited = _waited(self._scheduler)
+        return Counts(waited, self._collected_ns, written, used.ru_minflt, self._continued, cores, *memory)
 
     def between(self, then: Counts, latest: Counts) -> StepCounters:
         return StepCounters(
@@ -88,10 +95,13 @@ class HostCounters:
             page_faults=latest.page_faults - then.page_faults,
             continued=latest.continued - then.continued if self._handled else None,
             cores=None if latest.cores is None else as_ranges(latest.cores),
+            host_memory_bytes=latest.host_memory_bytes,
+            device_memory_bytes=latest.device_memory_bytes,
         )
 
     def close(self) -> None:
         gc.callbacks.remove(self._collector)
+        self._memory.close()
         if self._scheduler is not None:
             os.close(self._scheduler)
         self._scheduler = None
@@ -218,7 +228,7 @@ class MetricsWriter:
         self._steps = 0
         self._closed = False
         self._stop_reason: str | None = None
-        self._counters = HostCounters()
+        self._counters, self._beside = HostCounters(), CountsBeside()
         self._pending: deque[tuple[Callable[[], StepLine], Counts]] = deque()
         self._writes = threading.RLock()  # a signal's handler may write, too
         self._then = self._counters.now()
@@ -248,6 +258,8 @@ class MetricsWriter:
                 then, self._then = self._then, now
                 counted = self._counters.between(then, now)
                 lines.append({"event": "step", "rank": self._rank, **vars(make()), **vars(counted)})
+            if lines:
+                lines[-1] |= self._beside.now()
             self._steps += len(lines)
             self._lines.write(*lines, *self._own())
 
@@ -332,6 +344,8 @@ def _process(device_type: str) -> RankProcess:
         device_name=torch.cuda.get_device_name() if on_cuda else _cpu_name(),
         host_cpu=_cpu_name(),
         peak_memory_of="device" if on_cuda else "process",
+        host_limit_bytes=memory_limit(os.getpid()),
+        device_limit_bytes=torch.cuda.get_device_properties().total_memory if on_cuda else None,
     )
 
 

@@ -53,6 +53,10 @@ class RankTraining(SummaryPart, kw_only=True):
     """completed, stopped, failed. Null: the file has no end."""
     reason: str | None = None
     """Why it stopped."""
+    host_limit_bytes: int | None = None
+    """What its cgroup may use, else the machine's memory."""
+    device_limit_bytes: int | None = None
+    """Its GPU's memory."""
     steps_ended_by: str | None = None
     """Of a training that is not the harness's: the call that ends a step (`optimizer`, `backward`, `forward`).
     Null: not known, or the training marks its own steps."""

@@ -36,7 +36,8 @@ class StartLine:
 @dataclass(frozen=True)
 class RankProcess:
     """Where a rank runs. host_cpu: the name of its host's processor. peak_memory_of: "device", or without a GPU
-    "process"."""
+    "process". host_limit_bytes: what all processes of its cgroup may use, else the machine's memory.
+    device_limit_bytes: the GPU's memory."""
 
     node: int
     host: str
@@ -44,6 +45,8 @@ class RankProcess:
     device_name: str
     host_cpu: str
     peak_memory_of: str
+    host_limit_bytes: int | None
+    device_limit_bytes: int | None
 
 
 @dataclass(frozen=True)
@@ -86,8 +89,11 @@ class StepCounters:
     core_wait_ns: it was ready to run and had no core. collector_ns: Python collected garbage. written_bytes: by the
     whole process, to files of a disk. page_faults: of the whole process, for memory that it had not used or had given
     back to the kernel. continued: how often the process went on after it had been stopped, as a batch
-    system that suspends jobs stops it. cores: those that the thread may use now, as in "0-3,8". None: the system does
-    not say it.
+    system that suspends jobs stops it. cores: those that the thread may use now, as in "0-3,8". host_memory_bytes: of
+    the process, without the pages of files; device_memory_bytes: of the tensors on its GPU, at the step's end.
+    workers_memory_bytes: of the processes that load its data, without the pages that are still the rank's; files,
+    threads: how many are open; these three are counted a few times a second. None: the system does not say it, or it
+    was not looked at.
     """
 
     core_wait_ns: int | None
@@ -96,6 +102,11 @@ class StepCounters:
     page_faults: int
     continued: int | None
     cores: str | None
+    host_memory_bytes: int | None
+    device_memory_bytes: int | None
+    workers_memory_bytes: int | None = None
+    files: int | None = None
+    threads: int | None = None
 
 
 def as_ranges(numbers: Iterable[int]) -> str:

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 
 # nsys without CUDA starts recording at this range: --capture-range=nvtx --nvtx-capture=profiling_window
 WINDOW_RANGE = "profiling_window"
+MEMORY = "memory"  # in place of a phase: it is recorded who holds memory, and the step's time does not count
 
 
 # Set for a training that nsys records by the clock: begin and end in Unix nanoseconds; end 0: to the training's end.

@@ -362,6 +362,26 @@ def counted(cgroup: Path | None) -> OomKills:
     return OomKills(0 if cgroup is None else _count(cgroup), _count(PROC / "vmstat"))
 
 
+def memory_limit(pid: int) -> int | None:
+    """What a process and those beside it may use, in bytes: the least limit of its cgroups, else the machine's memory.
+    None: the system does not say it."""
+    lines = (line.split() for line in _text(PROC / "meminfo").splitlines())
+    found = [int(words[1]) * 1024 for words in lines if words[0] == "MemTotal:"]
+    texts = (_text(file).strip() for file in _limiting_files(pid))
+    return min(found + [int(text) for text in texts if text.isdecimal()], default=None)
+
+
+def _limiting_files(pid: int) -> Iterator[Path]:
+    """The limits of the process's cgroup and of those above it, in the old hierarchy and in the new one."""
+    for controllers, path in _cgroups(pid):
+        for folder in (path, *path.parents):
+            if "memory" in controllers:
+                yield CGROUPS / "memory" / folder / "memory.limit_in_bytes"
+            elif not controllers:
+                yield CGROUPS / folder / "memory.max"
+                yield CGROUPS / "unified" / folder / "memory.max"
+
+
 def _count(file: Path) -> int:
     lines = (line.split() for line in _text(file).splitlines())
     return next((int(line[1]) for line in lines if len(line) == 2 and line[0] == "oom_kill"), 0)
