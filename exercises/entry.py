@@ -11,10 +11,10 @@ import gc
 import sys
 from collections.abc import Callable
 
-from exercises.utils.errors import is_out_of_memory, without_memory
+from exercises.utils.errors import without_memory
 from harness.common.errors import HarnessError, WorkError
 from harness.observe import job_time
-from harness.observe.last_words import tell_error
+from harness.observe.last_words import is_out_of_memory, tell_error
 
 gc.disable()
 job_time.begin_script()

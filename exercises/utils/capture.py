@@ -5,11 +5,11 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 from exercises.utils.arguments import TrainingArguments
-from exercises.utils.memory_tracker import Snapshot
 from harness.observe import capture
 from harness.observe.capture import Capture
 from harness.observe.heartbeat import PROGRESS
 from harness.observe.job_time import sampler_of_rank
+from harness.observe.memory_tracker import Snapshot
 from harness.observe.module_ranges import ModuleRanges
 
 __all__ = ["Capture", "open_capture"]
@@ -43,7 +43,7 @@ class _LineCapture(Capture):
 
     def step_ends(self, step: int) -> None:
         if self._memory is not None and step == self._memory_end - 1:
-            self._memory.finish()
+            self._memory.pause()
         self._profiler.step_ends(step)
 
     def abandon(self) -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from harness.common.errors import RequestError
+from harness.observe.last_words import ON_CPU
 
 Content = TypeVar("Content")
 SIGTERM_EXIT_CODE = 143
-_ON_CPU = "can't allocate memory"  # PyTorch says so of its CPU allocator
 
 
 def read_named_file(
@@ -26,16 +26,10 @@ def read_named_file(
         raise RequestError(f"{flag} {path}: is not {kind} ({error})") from None
 
 
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an allocation failed: a GPU's, PyTorch's on a CPU, or Python's own. By name: no torch is needed here."""
-    named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
-    return named or (isinstance(error, RuntimeError) and _ON_CPU in str(error))
-
-
 def without_memory(message: str) -> str:
     """The part of torch's message with the amounts of memory, and what to try instead of torch's hints for experts."""
     amounts = message.partition(" Including non-PyTorch memory")[0].partition(" Of the allocated memory")[0]
-    amounts = amounts[amounts.find(_ON_CPU) :] if _ON_CPU in amounts else amounts or "no memory left"
+    amounts = amounts[amounts.find(ON_CPU) :] if ON_CPU in amounts else amounts or "no memory left"
     amounts = amounts.partition(" Error code")[0]
     return (
         f"{amounts} Try a smaller --micro-batch-size, --seq-length or --model, or --mixed-precision with "

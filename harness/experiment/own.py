@@ -13,7 +13,7 @@ from pydantic import Field
 from harness.common.paths import COMMAND
 from harness.common.run_folder.profile_window import ProfileWindow
 from harness.experiment.base import Count, CountOrZero
-from harness.experiment.options import BrokenRule, setting, tags_of, value
+from harness.experiment.options import BrokenRule, setting, switch, tags_of, value
 from harness.experiment.training import ProfiledTraining
 
 Launcher = Literal["torchrun", "accelerate", "deepspeed", "python"]
@@ -57,6 +57,9 @@ class OwnTraining(ProfiledTraining):
         USUAL_WINDOW.warmup, "steps for which the profiler warms up"
     )
     active_steps: Count = value("--active-steps", free=True).option(USUAL_WINDOW.active, "steps that are profiled")
+    memory: bool = switch("--memory", tag="memory", tag_if_on=True, free=True).option(
+        False, "record who holds memory, and the line that keeps more of it in each step, in place of a profile"
+    )
 
     @property
     def form(self) -> Form:
@@ -98,6 +101,11 @@ class OwnTraining(ProfiledTraining):
                 {"launcher"},
                 f"--launcher {self.launcher} starts a script (*.py) or a module (-m), and {self.program} is started "
                 "as it is: drop one",
+            )
+        if self.memory and self.profiler in ("nsys", "torch"):
+            yield BrokenRule(
+                {"memory", "profiler"},
+                f"--memory and --profiler {self.profiler} would each be in the other's record: drop one",
             )
         if self.accelerate_config is not None and self.launcher != "accelerate":
             yield BrokenRule(

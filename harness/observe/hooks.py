@@ -51,6 +51,10 @@ def place(
     observer.watch_backward()
     observer.watch_data()
     watch_own_profiler(observer.watch)
+    if asked.get("memory"):
+        with ours():
+            record = importlib.import_module("harness.observe.memory_record")
+        record.watch_workers(run_dir, lambda: rank_now()[0])
     watch_script_ranges()
     os.register_at_fork(after_in_child=observer.in_child)
     after_import("torch._dynamo.callback", Compilations)

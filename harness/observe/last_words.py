@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, NoReturn, TextIO
 from harness.common.system.secrets import masked_text
 from harness.observe.lines import innermost, is_users
 
+ON_CPU = "can't allocate memory"  # PyTorch says so of its CPU allocator
 EXITS = ("sys.exit", "os._exit")  # as the type of an error: the program leaves with a status
 LONGEST = 400  # characters of an error's message
 PATIENCE_S = 10.0  # for a main thread that is inside a call and runs no Python; then the process ends as it would have
@@ -27,6 +28,12 @@ _WORKER = re.compile(r"^Caught \w+ in (.+?)\.?$")  # as PyTorch's ExceptionWrapp
 _FRAME = re.compile(r'^\s*File "(.+)", line (\d+), in (.+)$')
 _RAISED = re.compile(r"^([A-Za-z_][\w.]*)(?:: (.*))?$")
 _TRACEBACK = "Traceback (most recent call last):"
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an allocation failed: a GPU's, PyTorch's on a CPU, or Python's own. By name: no torch is needed here."""
+    named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    return named or (isinstance(error, RuntimeError) and ON_CPU in str(error))
 
 
 def on_termination(write: Callable[[], None]) -> None:

@@ -19,13 +19,13 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 
 from harness.common.run_folder.metrics_lines import StartLine, StepLine
-from harness.common.run_folder.profile_window import ProfileWindow, as_recorded
+from harness.common.run_folder.profile_window import MEMORY, ProfileWindow, as_recorded
 from harness.common.run_folder.run_files import METRICS
 from harness.common.system.files import write_whole
 from harness.observe import heartbeat
@@ -38,6 +38,9 @@ from harness.observe.metrics import MetricsWriter, backend_name, peak_memory_byt
 from harness.observe.ranges import Mark, records
 from harness.observe.same_rank import process_line, task_variables, told
 from harness.observe.steps import BACKWARD, DATA, EVALUATION, FORWARD, OPTIMIZER, StepDurations
+
+if TYPE_CHECKING:
+    from harness.observe.memory_record import MemoryRecord
 
 LEFT_ALONE = "the script records with torch.profiler itself, so nothing else is recorded; its traces are the run's"
 MARKS = {  # as exercise 1 writes them; {}: the step's number
@@ -94,6 +97,8 @@ class Watch:
         self._writer: MetricsWriter | None = None
         self._capture: Capture = Capture()
         self._sampler: LineSampler | None = None
+        self._memory: MemoryRecord | None = None
+        self._phase = ""
         self._owner = os.getpid()
         self.model: torch.nn.Module | None = None
         self.loss: float | None = None
@@ -114,6 +119,8 @@ class Watch:
             is_recorded = self._arguments["profiler"] != "none" and self._window.start <= number < self._window.end
             self._sampler.in_step(is_recorded)
         self._capture.step_begins(number)
+        if self._memory is not None:
+            self._memory.step_begins(number)
         self._number = number
         PROGRESS.begins(number)
         self._mark("batch_{}")
@@ -122,12 +129,17 @@ class Watch:
 
     def phase_begins(self, phase: str) -> None:
         PROGRESS.enters(phase)
+        self._phase = phase
+        if self._memory is not None:
+            self._memory.phase_begins(phase, MARKS[phase])
         self._mark(MARKS[phase])
         if phase != DATA:
             self.reach(phase)
 
     def phase_ends(self) -> None:
         PROGRESS.enters(None)
+        if self._memory is not None:
+            self._memory.phase_ends(self._phase)
         self._end_mark()
 
     def step_ends(self, step_durations: StepDurations) -> None:
@@ -135,9 +147,11 @@ class Watch:
             self._end_mark()
         self.reach("updated")
         if self._writer is not None:
-            values = {"loss": self.loss, "samples": self.samples, "tokens": self.tokens}
+            values: dict[str, Any] = {"loss": self.loss, "samples": self.samples, "tokens": self.tokens}
             values["peak_memory_bytes"] = peak_memory_bytes()
-            self._writer.defer(partial(_step_line, self._window, step_durations, values))
+            disturbs = self._memory is not None and self._memory.disturbs
+            values["phase"] = MEMORY if disturbs else self._window.phase(step_durations.number)
+            self._writer.defer(partial(_step_line, step_durations, values))
         number, unix_ns, ns = step_durations.number, step_durations.unix_ns, step_durations.ns
         counted = (step_durations.parts.get(OPTIMIZER, 0), self.samples or 0, self.tokens or 0)
         PROGRESS.ends(heartbeat.EndedStep(number, unix_ns, ns, *counted), self.loss)
@@ -192,6 +206,10 @@ class Watch:
         self._capture = (
             Capture() if self.own_profiler else open_capture(self._arguments["profiler"], self._window, run_dir, rank)
         )
+        if self._arguments.get("memory"):
+            with self.ours():
+                module = importlib.import_module("harness.observe.memory_record")
+                self._memory = module.MemoryRecord(run_dir, rank)
         if self._arguments.get("faults"):
             with self.ours():
                 module = importlib.import_module("exercises.utils.faults.inject")
@@ -244,6 +262,8 @@ class Watch:
             while self._marks:
                 self._end_mark()
             self._capture.close()
+            if self._memory is not None:
+                self._memory.close()
         self.rank = -2
         heartbeat.over()
         if self._sampler is not None:
@@ -258,11 +278,10 @@ class Watch:
             self._writer.__exit__(type(error), error, None)
 
 
-def _step_line(window: ProfileWindow, step_durations: StepDurations, values: dict[str, Any]) -> StepLine:
+def _step_line(step_durations: StepDurations, values: dict[str, Any]) -> StepLine:
     """values: what is recorded of a step beside its times."""
     return StepLine(
         step=step_durations.number,
-        phase=window.phase(step_durations.number),
         unix_ns=step_durations.unix_ns,
         step_ns=step_durations.ns,
         data_ns=step_durations.parts.get(DATA, 0),

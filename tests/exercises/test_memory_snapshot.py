@@ -16,8 +16,8 @@ torch = pytest.importorskip("torch", reason="the training scripts need PyTorch")
 
 from torch import nn  # noqa: E402 - needs torch
 
-from exercises.utils.errors import is_out_of_memory  # noqa: E402
-from exercises.utils.memory_tracker import Snapshot  # noqa: E402
+from harness.observe.last_words import is_out_of_memory  # noqa: E402
+from harness.observe.memory_tracker import Snapshot  # noqa: E402
 from harness.observe.ranges import annotate, listeners  # noqa: E402
 
 ROWS, IN, INNER, OUT = 32, 100, 200, 50
@@ -28,7 +28,7 @@ STEP_COUNTS = 4 * 4  # AdamW counts the steps of each of the four parameters in 
 @pytest.fixture(autouse=True)
 def every_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     """The timeline is not thinned, whatever the machine's speed."""
-    monkeypatch.setattr("exercises.utils.memory_log.MOST_POINTS", 10**12)
+    monkeypatch.setattr("harness.observe.memory_blocks.MOST_POINTS", 10**12)
 
 
 class Model(nn.Module):

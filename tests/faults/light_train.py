@@ -94,7 +94,7 @@ def _start_line(rank: int, world: int, steps: int) -> dict[str, object]:
     start = StartLine(
         rank, world, 0, "gloo", "cpu", "tiny-llama", 1000, "random", "float32", 64, 1, 1, None, None, window, None
     )
-    process = RankProcess(0, platform.node(), os.getpid(), "cpu", "cpu", "process")
+    process = RankProcess(0, platform.node(), os.getpid(), "cpu", "cpu", "process", None, None)
     return {"event": "start", **asdict(start), **asdict(process)}
 
 

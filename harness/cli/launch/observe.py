@@ -41,6 +41,8 @@ def become_command(argv: Sequence[str]) -> NoReturn:
         command += of_deepspeed
     if asked["steps"] and asked["profiler"] == "none":
         raise RequestError("observe: --steps is for --profiler torch: add it, or leave it out")
+    if asked["memory"] and asked["profiler"] == "torch":
+        raise RequestError("observe: --memory and --profiler torch would each be in the other's record: drop one")
     from harness.launch.observed import run
 
     request = RunRequest(
@@ -48,6 +50,7 @@ def become_command(argv: Sequence[str]) -> NoReturn:
         typed=[PROGRAM, OBSERVE, *words],
         start_in=_folder(),
         profiler=asked["profiler"],
+        memory=asked["memory"],
         window={**job_folder.WINDOW, **({"active": asked["steps"]} if asked["steps"] else {})},
         on_hang=asked["on_hang"],
     )
@@ -80,6 +83,9 @@ def observe(
             show_default=str(job_folder.WINDOW["active"]),
         ),
     ] = None,
+    memory: Annotated[
+        bool, typer.Option("--memory", help="record who holds memory, and the line that keeps more of it in each step")
+    ] = False,
     on_hang: Annotated[
         Literal["report", "stop"],
         typer.Option(help="what to do if no rank makes progress; stop: as soon as no rank works"),

@@ -281,12 +281,14 @@ def _linked(path: Path, content: dict[str, Any]) -> str:
 
 
 class RunRequest(NamedTuple):
-    """What was asked for. command: the user's, as typed; typed: the whole line. profiler: torch or none."""
+    """What was asked for. command: the user's, as typed; typed: the whole line. profiler: torch or none. memory: who
+    holds it is recorded."""
 
     command: Sequence[str]
     typed: Sequence[str]
     start_in: str
     profiler: str = "none"
+    memory: bool = False
     window: Mapping[str, int] = WINDOW
     on_hang: str = "report"
 
@@ -296,7 +298,7 @@ def settings_of(request: RunRequest, environ: Mapping[str, str]) -> dict[str, An
     command. A job that this job submits inherits its variables, and is another one."""
     first, *rest = [*request.command, ""]
     alone = re.match(r"python[\d.]*$", os.path.basename(first)) and "-m" not in rest  # noqa: PTH119 - a word, no path
-    about = {"profiler": request.profiler, "window": dict(request.window), "faults": []}
+    about = {"profiler": request.profiler, "window": dict(request.window), "faults": [], "memory": request.memory}
     return {**about, "launcher": "python" if alone else None, "job": _number_of_job(environ)}
 
 
@@ -340,6 +342,7 @@ def write_run(
         "start_in": request.start_in,
         "nodes": _nodes(environ),
         "profiler": request.profiler,
+        "memory": request.memory,
         "on_hang": request.on_hang,
         **{f"{name}_steps": count for name, count in request.window.items()},
     }

@@ -141,10 +141,18 @@ INJECTED = Entry(
 MEMORY_SNAPSHOTS = Entry(
     "memory/rank*.json",
     "JSON",
-    "of each rank, what held its memory, with `--memory-snapshot`",
+    "of each rank, what held its memory, with `--memory-snapshot` or `--memory`",
     "the training",
     "`report`; why a run failed",
     most_bytes=8 << 20,  # a file has some 50 kB, and with the most steps 600 kB
+)
+KEPT_VALUES = Entry(
+    "kept/*.json",
+    "JSON",
+    "with `--memory`, of each rank and each process that loads its data: what keeps memory, and at which line",
+    "the training",
+    "`report`",
+    most_bytes=1 << 20,  # a few kB
 )
 KINETO = Entry(
     "torch/rank*.json.gz", "trace", "of each rank, the trace of torch.profiler", "the training", "`report`, `export`"
@@ -248,6 +256,7 @@ FILES: tuple[Entry, ...] = (
         JOB_TIME,
         INJECTED,
         MEMORY_SNAPSHOTS,
+        KEPT_VALUES,
         KINETO,
         NSYS_REPORTS,
         NSYS_EXPORTS,

@@ -154,8 +154,8 @@ class Launch(Generic[Requested]):
         """What a launch takes from the user's own files, one sentence each."""
         yield from ()
 
-    def profiler(self, experiment: Requested) -> Literal["nsys"] | None:
-        """The profiler, where only one can record this exercise."""
+    def profiler(self, experiment: Requested) -> Literal["nsys", "none"] | None:
+        """The profiler, where only one can record this experiment."""
         return None
 
     def data(self, experiment: Requested, site: Site) -> Word | None:

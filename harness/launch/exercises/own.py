@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
+from typing import Literal
 
 from harness.common.display.printable import printable
 from harness.common.errors import nearest
@@ -138,6 +139,9 @@ class OwnLaunch(Launch[OwnTraining]):
     def uses_our_python(self, experiment: OwnTraining) -> bool:
         return experiment.python is None and experiment.form != "command"
 
+    def profiler(self, experiment: OwnTraining) -> Literal["none"] | None:
+        return "none" if experiment.memory else None
+
     def defaults(self, experiment: OwnTraining, target: LaunchTarget) -> dict[str, FieldDefault]:
         if experiment.form == "command":
             return {}
@@ -177,6 +181,7 @@ class OwnLaunch(Launch[OwnTraining]):
         told: dict[str, object] = {"profiler": place.profiler, "launcher": experiment.launcher}
         told["window"] = asdict(experiment.window)
         told |= {"module_ranges": experiment.module_ranges} if experiment.module_ranges else {}
+        told |= {"memory": True} if experiment.memory else {}
         files = {OBSERVE.name: json.dumps(told | {"faults": list(experiment.faults)}, indent=1) + "\n"}
         # A container must see where it starts, and the script's folder with the modules beside it.
         folders: dict[Word, str] = {experiment.start_in: "start_in"}

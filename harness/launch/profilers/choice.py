@@ -49,7 +49,9 @@ def _profiler(experiment: Experiment, site: Site, device_kind: DeviceKind, has_n
     if experiment.profiler != "auto":
         return experiment.profiler
     on_nvidia = device_kind == "cuda" and site.gpus.vendor == "nvidia"
-    if launch_of(experiment).profiler(experiment) or ((experiment.nsys2prv or for_nsys(experiment)) and on_nvidia):
+    if only := launch_of(experiment).profiler(experiment):
+        return only
+    if (experiment.nsys2prv or for_nsys(experiment)) and on_nvidia:
         return "nsys"
     if site.profiler:
         return site.profiler

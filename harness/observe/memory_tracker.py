@@ -15,6 +15,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -23,20 +24,22 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from exercises.utils.errors import is_out_of_memory
-from exercises.utils.memory_log import (
+from harness.common.run_folder.memory_snapshot import MOST_STEPS, VERSION
+from harness.common.run_folder.run_files import MEMORY_SNAPSHOTS
+from harness.common.system.files import write_whole_text
+from harness.observe import ranges
+from harness.observe.last_words import is_out_of_memory
+from harness.observe.lines import SourceLine, is_users
+from harness.observe.memory_blocks import (
     BlockOwner,
     MemoryBlock,
     MemoryPhase,
+    kept_by_line,
     moment,
     phase_kind,
     timeline,
     without_numbers,
 )
-from harness.common.run_folder.memory_snapshot import MOST_STEPS, VERSION
-from harness.common.run_folder.run_files import MEMORY_SNAPSHOTS
-from harness.common.system.files import write_whole_text
-from harness.observe import ranges
 
 MOST_BLOCKS = 2_000_000  # of some 200 bytes each: a step of a large model makes 20 000
 _OF_ZERO3 = ("ds_tensor", "ds_secondary_tensor")  # a parameter's shard, and hpZ's copy of it inside a node
@@ -70,11 +73,24 @@ class MemoryTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTo
         self._parameters: dict[int, weakref.ref[Any]] = {}  # by id: == of tensors is a tensor
         self._optimizer: weakref.ref[Optimizer] | None = None  # the one that stepped last
         self._handles: list[Any] = []
+        self._users: dict[CodeType, bool] = {}
         self.operator = ""  # the one that had no memory
         self._process = os.getpid()
 
     def where(self, operator: str = "") -> BlockOwner:
-        return BlockOwner(self._ranges[-1][0], self._modules[-1] if self._modules else "", operator)
+        return BlockOwner(self._ranges[-1][0], self._modules[-1] if self._modules else "", operator, self._line())
+
+    def _line(self) -> SourceLine | None:
+        """The user's innermost line."""
+        frame: FrameType | None = sys._getframe(2)
+        while frame is not None:
+            code = frame.f_code
+            if code not in self._users:
+                self._users[code] = is_users(code.co_filename)
+            if self._users[code]:
+                return SourceLine(code.co_filename, frame.f_lineno or code.co_firstlineno, code.co_name)
+            frame = frame.f_back
+        return None
 
     @property
     def full(self) -> bool:
@@ -97,6 +113,7 @@ class MemoryTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTo
             phase.end_ns = time.perf_counter_ns()
 
     def __enter__(self) -> MemoryTracker:
+        self.on = True
         self._handles = [
             register_module_forward_pre_hook(self._module_begins),
             register_module_forward_hook(self._module_ends, always_call=True),
@@ -110,6 +127,7 @@ class MemoryTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTo
 
     def __exit__(self, *error: Any) -> None:
         self.on = False
+        del self._ranges[1:], self._modules[:]
         super().__exit__(*(error or (None, None, None)))  # type: ignore[no-untyped-call]
         torch.UntypedStorage.resize_ = self._resize  # type: ignore[method-assign]
         for handle in self._handles:
@@ -131,13 +149,18 @@ class MemoryTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTo
                 self.operator = str(func)
                 self._failed(error)
             raise
-        who = self.where(str(func))
-        for tensor in _tensors((made,)):
-            self._block_of(tensor, who, self._ranges[-1][1])
+        self._see_results(made, str(func))
         if func.namespace == "c10d":
             for tensor in _tensors(args):
                 self._label(tensor, "buffers", weak=True)
         return made
+
+    def _see_results(self, made: Any, operator: str) -> None:
+        who: BlockOwner | None = None
+        for tensor in _tensors((made,)):
+            if tensor.device.type == self._device and tensor.untyped_storage()._cdata not in self._live:
+                who = who or self.where(operator)
+                self._block_of(tensor, who, self._ranges[-1][1])
 
     def cut_off(self) -> None:
         """An error ends what is open now."""
@@ -199,7 +222,7 @@ class MemoryTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]  # PyTo
 
     def _module_begins(self, module: Any, inputs: Any) -> None:
         if not self._modules:
-            self._names |= {id(inner): name for name, inner in module.named_modules()}
+            self._names.update((id(inner), name) for name, inner in module.named_modules())
             self._label_weights(module.parameters())
             zero3 = getattr(module, "optimizer", None)  # where the outermost module is DeepSpeed's engine
             self._label(getattr(zero3, "grad_partitions_flat_buffer", None), "gradients", lasting=True)
@@ -261,8 +284,8 @@ def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
 
 
 class Snapshot:
-    """As a context manager it sees every tensor; `finish`, the end and a failed allocation write the file.
-    in_profiled_steps: steps are recorded whose times count."""
+    """As a context manager, and between `resume` and `pause`, it sees every tensor; what pauses it, and a failed
+    allocation, write the file. in_profiled_steps: steps are recorded whose times count."""
 
     def __init__(self, run_dir: Path, rank: int, device_type: str, in_profiled_steps: bool = False) -> None:
         self._path = MEMORY_SNAPSHOTS.path(run_dir, rank)
@@ -271,22 +294,31 @@ class Snapshot:
         self._steps: list[tuple[int, int]] = []
         self._failure: dict[str, Any] | None = None
         self._allocator: dict[str, int] | None = None
-        self._done = False
 
     def step_begins(self, step: int) -> None:
-        if len(self._steps) < MOST_STEPS and not self._done:
+        if len(self._steps) < MOST_STEPS and self.on:
             self._steps.append((step, time.perf_counter_ns() - self._tracker.start_ns))
         self._tracker.step_begins(step)
 
-    def finish(self) -> None:
-        """Nothing further is recorded: write the file. Only the first call does."""
-        if self._done:
-            return
-        self._tracker.label_owned()
-        ranges.listeners.remove(self)
-        self._tracker.__exit__()
-        self._done = True
-        self._write()
+    @property
+    def on(self) -> bool:
+        return self in ranges.listeners
+
+    def resume(self) -> None:
+        ranges.listeners.append(self)
+        self._tracker.__enter__()
+
+    def pause(self) -> None:
+        """Nothing further is recorded, until it is resumed: write the file."""
+        if self.on:
+            self._tracker.label_owned()
+            ranges.listeners.remove(self)
+            self._tracker.__exit__()
+            self._write()
+
+    def kept_by_line(self, steps: range) -> dict[SourceLine | None, int]:
+        """As of the blocks."""
+        return kept_by_line(self._tracker.blocks, steps)
 
     def range_begins(self, name: str) -> None:
         self._tracker.range_begins(name)
@@ -296,16 +328,15 @@ class Snapshot:
         self._tracker.range_ends()
 
     def __enter__(self) -> Snapshot:
-        ranges.listeners.append(self)
-        self._tracker.__enter__()
+        self.resume()
         return self
 
     def __exit__(self, *error: Any) -> None:
-        self.finish()
+        self.pause()
 
     def _look_at_allocator(self) -> None:
         """Keep the GPU allocator's numbers of the moment when tensors have most."""
-        if self._device != "cuda" or self._done:
+        if self._device != "cuda" or not self.on:
             return
         stats = torch.cuda.memory_stats()
         found = {name: int(stats[key]) for name, key in _ALLOCATOR.items() if key in stats}
@@ -315,7 +346,7 @@ class Snapshot:
 
     def _failed(self, error: BaseException) -> None:
         """An allocation failed: say who holds the memory now, and keep it; the training may still catch the error."""
-        if self._done or self._failure is not None:
+        if not self.on or self._failure is not None:
             return
         self._look_at_allocator()
         tracker, now_ns = self._tracker, time.perf_counter_ns()

@@ -9,26 +9,45 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any, NamedTuple
 
 from harness.common.run_folder.memory_snapshot import CATEGORIES, MOST_HOLDERS, MOST_POINTS
+from harness.observe.lines import SourceLine
 
 # The ranges of a training by what happens in them; the innermost of these counts.
-_PHASES = (("DataLoad", "data"), ("forward", "forward"), ("backward", "backward"), ("optimizer_step", "optimizer"))
+_PHASES = (
+    ("DataLoad", "data"),
+    ("forward", "forward"),
+    ("backward", "backward"),
+    ("optimizer_step", "optimizer"),
+    ("evaluation", "evaluation"),
+)
 _NUMBERS = re.compile(r"([ _]?(mb|stage)?\d+)+$")
-_SURVIVES = {"data": "inputs", "forward": "activations", "backward": "gradients", "optimizer": "optimizer"}
+_SURVIVES = {
+    "data": "inputs",
+    "forward": "activations",
+    "backward": "gradients",
+    "optimizer": "optimizer",
+    "evaluation": "other",
+}
 _NEVER = 1 << 63
 
 
 class BlockOwner(NamedTuple):
-    """Where a block was asked for: the innermost range, module and operator that were open."""
+    """Where a block was asked for: the innermost range, module and operator that were open, and the user's line."""
 
     range: str
     module: str
     operator: str
+    line: SourceLine | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        line = None if self.line is None else list(self.line)
+        return {"range": self.range, "module": self.module, "operator": self.operator, "where": line}
 
 
-@dataclass(slots=True)
+@dataclass
 class MemoryPhase:
     """One forward, backward, optimizer step or loading of data. cut_off: an error ended it."""
 
@@ -37,7 +56,7 @@ class MemoryPhase:
     cut_off: bool = False
 
 
-@dataclass(slots=True)
+@dataclass
 class MemoryBlock:
     """One block. label: what it is for, where an owner said so. phase: None for one that was there before the first."""
 
@@ -83,7 +102,7 @@ def of_all_layers(module: str) -> str:
     >>> of_all_layers("module.model.layers.3.mlp")
     'model.layers.*.mlp'
     """
-    return re.sub(r"\.\d+(?=\.|$)", ".*", module.removeprefix("module."))
+    return re.sub(r"\.\d+(?=\.|$)", ".*", re.sub(r"^module\.", "", module))
 
 
 def moment(
@@ -92,20 +111,36 @@ def moment(
     """Who held what at a moment, as the file has it."""
     held = [block for block in blocks if block.born_ns <= at_ns < block.died_ns]
     by_category = dict.fromkeys(CATEGORIES, 0)
-    by_holder: dict[tuple[str, str, str], list[int]] = defaultdict(list)
+    by_holder: dict[tuple[str, str, str, SourceLine | None], list[int]] = defaultdict(list)
     for block in held:
         category = block.category
         by_category[category] += block.size
-        by_holder[category, block.who.range, of_all_layers(block.who.module)].append(block.size)
+        by_holder[category, block.who.range, of_all_layers(block.who.module), block.who.line].append(block.size)
     largest = sorted(by_holder.items(), key=lambda item: -sum(item[1]))[:MOST_HOLDERS]
     holders = [
-        {"category": category, "range": range_, "module": module, "bytes": sum(sizes), "blocks": len(sizes)}
-        for (category, range_, module), sizes in largest
+        {
+            "category": category,
+            "range": range_,
+            "module": module,
+            "bytes": sum(sizes),
+            "blocks": len(sizes),
+            "where": None if line is None else list(line),
+        }
+        for (category, range_, module, line), sizes in largest
     ]
     return {
-        "time_ns": max(at_ns - start_ns, 0), "step": step, **block_owner._asdict(),
+        "time_ns": max(at_ns - start_ns, 0), "step": step, **block_owner.as_json(),
         "bytes": by_category, "holders": holders, "blocks": len(held),
     }  # fmt: skip
+
+
+def kept_by_line(blocks: Sequence[MemoryBlock], steps: range) -> dict[SourceLine | None, int]:
+    """Bytes a step that are still held of these steps, by the line that asked for them: the median of the steps."""
+    by_step: dict[SourceLine | None, dict[int, int]] = defaultdict(lambda: dict.fromkeys(steps, 0))
+    for block in blocks:
+        if block.died_ns == _NEVER and block.who.operator and block.step is not None and block.step in steps:
+            by_step[block.who.line][block.step] += block.size
+    return {line: int(median(sizes.values())) for line, sizes in by_step.items()}
 
 
 class Timeline(NamedTuple):
