@@ -45,6 +45,7 @@ from harness.explain.findings import (
 )
 from harness.explain.job_time import leads, sentence
 from harness.explain.location import locations
+from harness.explain.memory import by_batch_sentences, growth_sentence, keeper_words, leaks, what_to_change
 from harness.explain.no_loss import NOTICEABLE, PARTS, TOLD, nothing
 from harness.explain.start import (
     before_sentences,
@@ -348,7 +349,8 @@ def answer(summary: Summary) -> Diagnosis:
             rest = [said for said in found.further if said not in start]
             found = replace(found, sentences=[*start, *(found.sentences if summary.findings else [])], further=rest)
         sentences = [*found.sentences, aside] if aside else found.sentences
-        return replace(found, sentences=sentences, further=[*found.further, *slowed, *_observed(summary)])
+        further = [*found.further, *by_batch_sentences(summary), *slowed, *_observed(summary)]
+        return _with_leaks(summary, replace(found, sentences=sentences, further=further))
     run = str((summary.run or {}).get("job_id") or "RUN")
     said = (
         f"This run is a mystery: something makes it slow. `{COMMAND} report {run} --full` and the page show where "
@@ -357,6 +359,21 @@ def answer(summary: Summary) -> Diagnosis:
     )
     attempt = Attempt("", f"{COMMAND} lesson mystery answer {run} --cause CAUSE --rank all")
     return Diagnosis([said], doubts(summary), attempt=attempt, further=slowed)
+
+
+def _with_leaks(s: Summary, found: Diagnosis) -> Diagnosis:
+    """Growing memory comes first: it ends the training, and a loss only makes it longer."""
+    growing = leaks(s)
+    if not growing:
+        return found
+    text, command = what_to_change(s, growing[0])
+    kept = [f"memory: {keeper_words(s, keeper)}" for growth in growing for keeper in growth.keepers]
+    return replace(
+        found,
+        sentences=[*map(growth_sentence, growing), *found.sentences],
+        where=[*kept, *found.where],
+        attempt=Attempt(text, command),
+    )
 
 
 def _observed(s: Summary) -> list[str]:

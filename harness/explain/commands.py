@@ -88,17 +88,17 @@ def lines_sentence(s: Summary, line_shares: Sequence[LineShare]) -> str:
 
 def _way_words(s: Summary, line_share: LineShare) -> str:
     """What a line calls, and where it is called itself, as " (mostly in data.py:7 in `load`; called at …)"."""
-    inside = [] if line_share.inside is None else [f"mostly at {_place_words(s, line_share.inside)}"]
-    called = [] if line_share.called_at is None else [f"called at {_place_words(s, line_share.called_at)}"]
+    inside = [] if line_share.inside is None else [f"mostly at {place_words(s, line_share.inside)}"]
+    called = [] if line_share.called_at is None else [f"called at {place_words(s, line_share.called_at)}"]
     return f" ({'; '.join([*inside, *called])})" if inside or called else ""
 
 
 def line_words(s: Summary, line_share: LineShare, sign: str = "`") -> str:
     """The line as it is in a sentence: "train.py:42 in `train`". sign: around the function's name."""
-    return _place_words(s, line_share.where, sign)
+    return place_words(s, line_share.where, sign)
 
 
-def _place_words(s: Summary, where: CodeLocation, sign: str = "`") -> str:
+def place_words(s: Summary, where: CodeLocation, sign: str = "`") -> str:
     inside = "" if where.function == "<module>" else f" in {sign}{_unquoted(where.function)}{sign}"
     return f"{_unquoted(short_file(s, where.file))}:{where.line}{inside}"
 

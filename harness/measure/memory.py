@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from harness.analysis.summary import (
+    CodeLocation,
     Memory,
     MemoryHolder,
     MemoryMoment,
@@ -37,12 +38,16 @@ class _Shape(BaseModel):
     model_config = ConfigDict(extra="ignore", defer_build=True)
 
 
+Line = tuple[Text, Annotated[int, Field(ge=0, lt=1 << 31, strict=True)], Text]  # file, line, function
+
+
 class _Holder(_Shape):
     category: Category
     range: Text
     module: Text
     bytes: Amount
     blocks: Amount
+    where: Line | None = None
 
 
 class _Moment(_Shape):
@@ -54,6 +59,7 @@ class _Moment(_Shape):
     bytes: dict[Category, Amount]
     blocks: Amount
     holders: list[_Holder] = Field(max_length=MOST_HOLDERS)
+    where: Line | None = None
     error: Text | None = None
 
 
@@ -123,6 +129,10 @@ def read_memory(files: Sequence[Path]) -> tuple[Memory | None, list[Problem]]:
     return _memory(documents), [*problems, *_remarks(documents)]
 
 
+def location(line: Line | None) -> CodeLocation | None:
+    return None if line is None else CodeLocation(file=line[0], line=line[1], function=line[2])
+
+
 def _peak(document: _MemoryDocument) -> int:
     return sum(document.peak.bytes.values()) if document.peak else 0
 
@@ -160,7 +170,10 @@ def _rank(document: _MemoryDocument) -> MemoryRank:
 def _moment(rank: int, moment: _Moment | None) -> MemoryMoment | None:
     if moment is None:
         return None
-    holders = [MemoryHolder(**h.model_dump(exclude={"blocks"}), block_count=h.blocks) for h in moment.holders]
+    holders = [
+        MemoryHolder(**h.model_dump(exclude={"blocks", "where"}), block_count=h.blocks, where=location(h.where))
+        for h in moment.holders
+    ]
     return MemoryMoment(
         rank=rank,
         **moment.model_dump(include={"time_ns", "range", "module", "operator", "error"}),
@@ -168,6 +181,7 @@ def _moment(rank: int, moment: _Moment | None) -> MemoryMoment | None:
         bytes={name: moment.bytes.get(name, 0) for name in CATEGORIES},  # type: ignore[call-overload]
         block_count=moment.blocks,
         holders=holders,
+        where=location(moment.where),
     )
 
 

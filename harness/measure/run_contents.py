@@ -18,6 +18,7 @@ from harness.analysis.summary import (
     Efficiency,
     JobTime,
     Memory,
+    MemoryGrowth,
     MonitorDevice,
     Nccl,
     NodeNetwork,
@@ -32,7 +33,7 @@ from harness.analysis.summary import (
 from harness.common.display.printable import printable_value
 from harness.common.model.model_config import PRECISION_OF
 from harness.common.paths import PROGRAM
-from harness.common.run_folder.run_files import ENVIRONMENT, PLAN
+from harness.common.run_folder.run_files import ENVIRONMENT, KEPT_VALUES, PLAN
 from harness.common.run_folder.run_store import UnreadFileError
 from harness.common.run_folder.submission import edit_of
 from harness.experiment.exercises import Training, as_recorded, experiment_of, read_experiment, resolved_experiment
@@ -42,6 +43,7 @@ from harness.heartbeats.read import stuck_to_its_end
 from harness.measure.environments import read_environments, with_versions
 from harness.measure.job_time.records import read_job_time
 from harness.measure.memory import read_memory
+from harness.measure.memory_growth import MemorySeries, read_growth
 from harness.measure.nccl_log import read_nccl_logs
 from harness.measure.run_files import read_monitor, read_traffic, read_training
 from harness.measure.step_times import RankStepTimes, pace_of
@@ -173,6 +175,7 @@ class RunContents:
     monitor: list[MonitorDevice]
     nccl: Nccl | None
     memory: Memory | None
+    memory_growth: list[MemoryGrowth]
     record: dict[str, Any]
     problems: list[Problem]
     plan: dict[str, Any]
@@ -190,11 +193,12 @@ class RunContents:
 
 def read_contents(path: Path) -> RunContents:
     run = Run(path)
-    times = RankStepTimes()
-    training, broken = read_training(run.metrics(), times)
+    times, series = RankStepTimes(), MemorySeries()
+    training, broken = read_training(run.metrics(), times, series)
     monitor, unreadable = read_monitor(run.monitors(), training, _ends(run))
     nccl, unread = read_nccl_logs(run.nccl_logs())
     memory, remarks = read_memory(run.memory_snapshots())
+    memory_growth, unread_values = read_growth(series, KEPT_VALUES.paths(path))
     environments, unknown_environments = read_environments(ENVIRONMENT.paths(path))
     record, damaged = _record(run)
     missing = _missing(run, record.get("expects") or [])
@@ -205,6 +209,7 @@ def read_contents(path: Path) -> RunContents:
         monitor=monitor,
         nccl=nccl,
         memory=memory,
+        memory_growth=memory_growth,
         record=record,
         problems=[
             *damaged,
@@ -214,6 +219,7 @@ def read_contents(path: Path) -> RunContents:
             *unreadable,
             *unread,
             *remarks,
+            *unread_values,
             *unknown,
             *unknown_environments,
         ],
@@ -316,6 +322,7 @@ def with_contents(summary: Summary, contents: RunContents) -> Summary:
         "network": _network(summary.network, contents),
         "nccl": contents.nccl,
         "memory": contents.memory,
+        "memory_growth": contents.memory_growth,
         "experiment": as_recorded(asked),
         "run": _run_facts(record) if record else None,
         "world_size": summary.world_size or contents.world_size,

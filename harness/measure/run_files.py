@@ -30,6 +30,7 @@ from harness.measure.machine import (
     never_started,
     traffic_of_monitor,
 )
+from harness.measure.memory_growth import MemorySeries
 from harness.measure.step_times import RankStepTimes
 from harness.monitor.network import NETWORK_FILE, read_network
 from harness.monitor.samples import META_FILE, SAMPLES_FILE, NodeSamples, read
@@ -46,11 +47,11 @@ _FROM_START = sorted(
 
 
 def read_training(
-    files: Iterable[Path], times: RankStepTimes | None = None
+    files: Iterable[Path], times: RankStepTimes | None = None, memory: MemorySeries | None = None
 ) -> tuple[list[RankTraining], list[Problem]]:
     """One entry per metrics/rank<R>.jsonl, by rank. Lines that are cut off or damaged are skipped and reported.
 
-    times: is told the times of each rank's steps.
+    times: is told the times of each rank's steps; memory: how much each rank used after them.
     """
     ranks: list[RankTraining] = []
     problems: list[Problem] = []
@@ -73,6 +74,8 @@ def read_training(
             ranks.append(_training(start, events))
             if times is not None:
                 times.add(ranks[-1].rank, events)
+            if memory is not None:
+                memory.add(ranks[-1].rank, start, events)
         except (ValueError, TypeError, OverflowError, msgspec.MsgspecError) as error:
             why = f"{path.name}: {why_invalid(error)}"
             problems.append(Problem.doubt(problem_texts.METRICS_UNREADABLE, why))

@@ -40,7 +40,9 @@ from harness.analysis.summary.kernels import KernelTime as KernelTime
 from harness.analysis.summary.kernels import Launches as Launches
 from harness.analysis.summary.kernels import MetricAverage as MetricAverage
 from harness.analysis.summary.memory import Memory as Memory
+from harness.analysis.summary.memory import MemoryGrowth as MemoryGrowth
 from harness.analysis.summary.memory import MemoryHolder as MemoryHolder
+from harness.analysis.summary.memory import MemoryKeeper as MemoryKeeper
 from harness.analysis.summary.memory import MemoryMoment as MemoryMoment
 from harness.analysis.summary.memory import MemoryRank as MemoryRank
 from harness.analysis.summary.memory import MemoryTimeline as MemoryTimeline
@@ -187,7 +189,9 @@ class Summary(SummaryPart, kw_only=True):
     """What NCCL's own log says of transports, with `--nccl-debug`. Null without a log; the report then says
     why."""
     memory: Memory | None = None
-    """Who held the memory of tensors, with `--memory-snapshot`. Null without a snapshot that can be read."""
+    """Who held the memory of tensors, with `--memory-snapshot` or `--memory`. Null without a file that can be read."""
+    memory_growth: list[MemoryGrowth] = []
+    """What grows with the steps of the whole training. Empty if nothing does, or fewer than 24 steps are known."""
     replay: Replay | None = None
     """The job's events replayed, and predicted steps with one thing changed. Null if the traces have no work."""
     predictions: list[PredictedNumber] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.analysis.summary.base import SummaryPart
+from harness.analysis.summary.base import CodeLocation, SummaryPart
 
 
 class MemoryHolder(SummaryPart, kw_only=True):
@@ -18,6 +18,8 @@ class MemoryHolder(SummaryPart, kw_only=True):
     """Of all of them."""
     block_count: int
     """Number of blocks."""
+    where: CodeLocation | None = None
+    """The user's line that asked for them. Null: none was running, or an older recording did not look."""
 
 
 class MemoryMoment(SummaryPart, kw_only=True):
@@ -41,6 +43,8 @@ class MemoryMoment(SummaryPart, kw_only=True):
     """Storages that were held."""
     holders: list[MemoryHolder] = []
     """The 40 with most bytes."""
+    where: CodeLocation | None = None
+    """The user's line that asked for the last of it."""
     error: str | None = None
     """The first line of the allocator's message. Null for a peak."""
 
@@ -48,6 +52,56 @@ class MemoryMoment(SummaryPart, kw_only=True):
     def total_bytes(self) -> int:
         """Of all categories."""
         return sum(self.bytes.values())
+
+
+class MemoryKeeper(SummaryPart, kw_only=True):
+    """What a program keeps, and more of it in each step: with `--memory`."""
+
+    name: str
+    """As the program calls the list, dict or value that grows; empty if it has no name of its own, or was not found."""
+    kind: str
+    """Of most of its elements: `graph` (tensors with their autograd graphs), `tensor`, `array`, `text`, `objects`."""
+    bytes_per_step: int
+    """With all that only it holds. Of workers the mean of one process's batch."""
+    where: CodeLocation | None = None
+    """The user's line at which it grows; of what was not found, the line that allocates what is not freed."""
+    is_allocation: bool = False
+    """Whether `where` allocates."""
+    ranks: list[int] = []
+    """Ranks that keep it."""
+
+
+class MemoryGrowth(SummaryPart, kw_only=True):
+    """A number of each step that grows over the steps of the whole training. On a GPU the tensors' memory after each
+    step; on the host the resident memory of the rank without the pages of files, and that of the processes that load
+    its data, in which a page counts in equal parts for those that share it; open files and threads.
+
+    It grows if the medians of six equal parts of the last 60 % of the steps rise each time, at the end at least half as
+    fast as in the mean, in no part four times as fast as in the median part, and in all by 0.5 % of the level and 1 MiB
+    (GPU), 2 MiB (host), 4 MiB (workers) or 12 (files, threads). So a cache that fills up and stops, a level that
+    changes once and one that wanders are no growth. At least 24 steps are needed."""
+
+    of: str
+    """`device`, `host`, `workers`, `files` or `threads`."""
+    ranks: list[int]
+    """Ranks on which it grows at least half as fast as on the fastest."""
+    per_step: float
+    """Bytes, or number, a step: least squares on the fastest rank from `since_step` to the end."""
+    low: float
+    """Lower end of the 95 % interval, from the rates between the six parts (Student's t)."""
+    high: float
+    """Its upper end."""
+    since_step: int
+    """The first step from which the values lie on the line of the last 60 %."""
+    by_batch: bool = False
+    """It grows as the largest batch so far grows, and does not without that part: no leak."""
+    limit_bytes: int | None = None
+    """What there is: the GPU's memory; of the host the cgroup's limit or the machine's memory."""
+    steps_left: int | None = None
+    """Steps after the last one until that is full at this rate, with what all ranks of the host use. Null without a
+    limit."""
+    keepers: list[MemoryKeeper] = []
+    """The largest first."""
 
 
 class MemoryRank(SummaryPart, kw_only=True):

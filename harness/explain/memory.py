@@ -1,0 +1,83 @@
+"""Growth of memory in sentences: by how much, on which ranks, until when there is room, what keeps it, and what to
+change."""
+
+from __future__ import annotations
+
+from harness.analysis.summary import MemoryGrowth, MemoryKeeper, Summary
+from harness.common.display.format import amount
+from harness.common.display.text import ranks_named
+from harness.common.paths import COMMAND
+from harness.common.run_folder.job_folder import WORD
+from harness.explain.commands import asked_words, changed_command, place_words
+
+_WHAT = {
+    "device": "GPU memory",
+    "host": "memory of the host",
+    "workers": "memory of the processes that load data",
+    "files": "the number of open files",
+    "threads": "the number of threads",
+}
+_KINDS = {
+    "graph": "tensors with their autograd graphs",
+    "tensor": "tensors",
+    "array": "arrays",
+    "text": "text or bytes",
+    "objects": "objects",
+}
+_DETACH = "keep the number (loss.item()) or the tensor without its graph (.detach())"
+_LIMIT = "empty it, or limit what it keeps, as deque(maxlen=…) and lru_cache(maxsize=…) do"
+_FULL = {"device": "the GPU is full", "host": "the host's memory is full", "workers": "the host's memory is full"}
+
+
+def leaks(s: Summary) -> list[MemoryGrowth]:
+    """What grows and is not the batch's, the one first that is full first."""
+    found = [growth for growth in s.memory_growth if not growth.by_batch]
+    return sorted(found, key=lambda growth: (growth.steps_left is None, growth.steps_left))
+
+
+def growth_sentence(growth: MemoryGrowth) -> str:
+    """
+    >>> growth_sentence(MemoryGrowth(of="device", ranks=[0], per_step=5.9e6, low=5.6e6, high=6.2e6, since_step=12,
+    ...     limit_bytes=64 * 10**9, steps_left=4100))
+    'GPU memory grows by 5.9 MB a step (5.6 to 6.2 MB) on rank 0 since step 12; at this rate the GPU is full after about 4,100 more steps.'
+    """  # noqa: E501 - the sentence
+    size = amount if growth.of in _FULL else lambda count: f"{count:.2g}"
+    low, high = (size(max(each, 0)) for each in (growth.low, growth.high))
+    unit = f" {high.rpartition(' ')[2]}"
+    interval = f"{low.removesuffix(unit) if low.endswith(unit) else low} to {high}"
+    said = f"{_WHAT[growth.of]} grows by {size(growth.per_step)} a step ({interval}) on {ranks_named(growth.ranks)}"
+    said += f" since step {growth.since_step}"
+    if growth.steps_left is not None:
+        said += f"; at this rate {_FULL[growth.of]} after about {float(f'{growth.steps_left:.2g}'):,.0f} more steps"
+    return f"{said[0].upper()}{said[1:]}."
+
+
+def by_batch_sentences(s: Summary) -> list[str]:
+    return [
+        f"{_WHAT[growth.of][0].upper()}{_WHAT[growth.of][1:]} grows by {amount(growth.per_step)} a step on "
+        f"{ranks_named(growth.ranks)}, as the largest batch so far grows: that is no leak."
+        for growth in s.memory_growth
+        if growth.by_batch
+    ]
+
+
+def keeper_words(s: Summary, keeper: MemoryKeeper) -> str:
+    """As "2.5 MB a step at train.py:21 in `main`: `history` keeps tensors with their autograd graphs"."""
+    at = f" at {place_words(s, keeper.where)}" if keeper.where else ""
+    name = f"`{keeper.name}`" if keeper.name else "a container"
+    if keeper.is_allocation:
+        return f"{amount(keeper.bytes_per_step)} a step of {_KINDS[keeper.kind]} are allocated{at} and not freed"
+    return f"{amount(keeper.bytes_per_step)} a step{at}: {name} keeps {_KINDS[keeper.kind]}"
+
+
+def what_to_change(s: Summary, growth: MemoryGrowth) -> tuple[str, str | None]:
+    """A change, and a command if one helps to find it."""
+    if growth.keepers:
+        first = growth.keepers[0]
+        return (_DETACH if first.kind == "graph" else _LIMIT), None
+    asked = asked_words(s)
+    if growth.of not in _FULL or "--memory" in asked:
+        return "look for what each step opens or keeps, in libraries that it calls, too", None
+    observed = f"{COMMAND} {WORD} --memory {asked.removeprefix(WORD).strip()}" if asked.startswith(f"{WORD} ") else None
+    command = observed or changed_command(s, {"memory": True})
+    return "record which line keeps it (--memory)", command
