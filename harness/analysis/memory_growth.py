@@ -18,6 +18,7 @@ from harness.analysis.statistics import CONFIDENCE, t_quantile
 F64 = NDArray[np.float64]
 Numbers = Sequence[float] | F64
 FEWEST = 24  # values
+FEWEST_LOOKS = 8  # of what is not counted in each step
 PARTS = 6
 TAIL = 0.6
 STILL = 0.5  # of the whole rate, that it must have in the last parts
@@ -50,9 +51,9 @@ def growth(steps: Numbers, values: Numbers, of: str, batches: Numbers = ()) -> R
     sizes = np.asarray(batches, float) if len(batches) else np.full(len(x), np.nan)
     known = np.isfinite(y)
     x, y, sizes = x[known], y[known], sizes[known]
-    if len(x) < FEWEST:
+    if len(x) < (FEWEST if of in ("device", "host") else FEWEST_LOOKS):
         return None
-    start = int(len(x) * (1 - TAIL))
+    start = min(int(len(x) * (1 - TAIL)), len(x) - PARTS)
     if not _rises(x[start:], y[start:], LEAST[of]):
         return None
     found = _rate(x, y, start)

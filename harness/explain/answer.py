@@ -45,7 +45,14 @@ from harness.explain.findings import (
 )
 from harness.explain.job_time import leads, sentence
 from harness.explain.location import locations
-from harness.explain.memory import by_batch_sentences, growth_sentence, keeper_words, leaks, what_to_change
+from harness.explain.memory import (
+    by_batch_sentences,
+    growth_sentence,
+    keeper_words,
+    leaks,
+    peak_sentences,
+    what_to_change,
+)
 from harness.explain.no_loss import NOTICEABLE, PARTS, TOLD, nothing
 from harness.explain.start import (
     before_sentences,
@@ -349,7 +356,7 @@ def answer(summary: Summary) -> Diagnosis:
             rest = [said for said in found.further if said not in start]
             found = replace(found, sentences=[*start, *(found.sentences if summary.findings else [])], further=rest)
         sentences = [*found.sentences, aside] if aside else found.sentences
-        further = [*found.further, *by_batch_sentences(summary), *slowed, *_observed(summary)]
+        further = [*found.further, *by_batch_sentences(summary), *peak_sentences(summary), *slowed, *_observed(summary)]
         return _with_leaks(summary, replace(found, sentences=sentences, further=further))
     run = str((summary.run or {}).get("job_id") or "RUN")
     said = (

@@ -26,6 +26,7 @@ _KINDS = {
 }
 _DETACH = "keep the number (loss.item()) or the tensor without its graph (.detach())"
 _LIMIT = "empty it, or limit what it keeps, as deque(maxlen=…) and lru_cache(maxsize=…) do"
+_PEAK = 1.3  # times what is held after a step, from which a peak is told
 _FULL = {"device": "the GPU is full", "host": "the host's memory is full", "workers": "the host's memory is full"}
 
 
@@ -39,7 +40,7 @@ def growth_sentence(growth: MemoryGrowth) -> str:
     """
     >>> growth_sentence(MemoryGrowth(of="device", ranks=[0], per_step=5.9e6, low=5.6e6, high=6.2e6, since_step=12,
     ...     limit_bytes=64 * 10**9, steps_left=4100))
-    'GPU memory grows by 5.9 MB a step (5.6 to 6.2 MB) on rank 0 since step 12; at this rate the GPU is full after about 4,100 more steps.'
+    'GPU memory grows by 5.90 MB a step (5.60 to 6.20 MB) on rank 0 since step 12; at this rate the GPU is full after about 4,100 more steps.'
     """  # noqa: E501 - the sentence
     size = amount if growth.of in _FULL else lambda count: f"{count:.2g}"
     low, high = (size(max(each, 0)) for each in (growth.low, growth.high))
@@ -58,6 +59,20 @@ def by_batch_sentences(s: Summary) -> list[str]:
         f"{ranks_named(growth.ranks)}, as the largest batch so far grows: that is no leak."
         for growth in s.memory_growth
         if growth.by_batch
+    ]
+
+
+def peak_sentences(s: Summary) -> list[str]:
+    """The line of the highest peak, where it is far above what is held after a step."""
+    seen = [(one.sampled_peak_bytes or 0, one) for one in s.training if one.sampled_peak_line is not None]
+    size, rank = max(seen, key=lambda pair: pair[0], default=(0, None))
+    usual = rank.typical_memory_bytes if rank is not None else None
+    if rank is None or rank.sampled_peak_line is None or not usual or size < _PEAK * usual:
+        return []
+    kind = _WHAT["device" if rank.device == "cuda" else "host"]
+    return [
+        f"The most {kind} was seen at {place_words(s, rank.sampled_peak_line)}, on rank {rank.rank}: {amount(size)}, "
+        f"after a step {amount(usual)}."
     ]
 
 

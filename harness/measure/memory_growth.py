@@ -35,6 +35,7 @@ _LIMITS = {"device": "device_limit_bytes", "host": "host_limit_bytes", "workers"
 _OF_HOST = ("host", "workers")
 _AS_FAST = 0.5  # as the fastest rank, from which a rank grows with it
 _OF_TENSORS = ("graph", "tensor")
+_MOST_OF_IT = 0.5  # of what is not freed, from which the lines that allocate it are not told, too
 _MOST = 4  # keepers of one growth
 _LEAST_SHARE = 0.05  # of the largest keeper, from which another one is told
 
@@ -186,7 +187,7 @@ def _of_document(document: _KeptDocument) -> list[MemoryKeeper]:
     """What was seen to grow; where that is not most of what is not freed, also the lines that allocate it."""
     every = sum(one.bytes_per_step for one in document.tensors)
     of_others = sum(one.bytes_per_step for one in document.growing if one.kind == "tensor")
-    found = [
+    found = _by_line(
         MemoryKeeper(
             name=one.name,
             kind=one.kind,
@@ -196,17 +197,28 @@ def _of_document(document: _KeptDocument) -> list[MemoryKeeper]:
         )
         for one in document.growing
         if one.bytes_per_step or one.kind == "graph"
-    ]
-    for lines, kinds, kind in ((document.tensors, _OF_TENSORS, "tensor"), (document.objects, None, "objects")):
-        known = sum(one.bytes_per_step for one in found if kinds is None or one.kind in kinds)
-        if lines and known < _AS_FAST * sum(one.bytes_per_step for one in lines):
-            found += [
-                MemoryKeeper(
-                    name="", kind=kind, bytes_per_step=one.bytes_per_step, where=location(one.where), is_allocation=True
-                )
-                for one in lines
-            ]
+    )
+    allocated = [("tensor", one) for one in document.tensors] + [("objects", one) for one in document.objects]
+    known = sum(one.bytes_per_step for one in found)
+    if known < _MOST_OF_IT * sum(one.bytes_per_step for _, one in allocated):
+        found += [
+            MemoryKeeper(
+                name="", kind=kind, bytes_per_step=one.bytes_per_step, where=location(one.where), is_allocation=True
+            )
+            for kind, one in allocated
+        ]
     return found
+
+
+def _by_line(keepers: Iterable[MemoryKeeper]) -> list[MemoryKeeper]:
+    """Several containers that grow at one line are told as one, by the name of the largest."""
+    found: dict[object, MemoryKeeper] = {}
+    for one in sorted(keepers, key=lambda each: -each.bytes_per_step):
+        key = (one.kind, one.where.file, one.where.line) if one.where else id(one)
+        first = found.setdefault(key, one)
+        if first is not one:
+            first.bytes_per_step += one.bytes_per_step
+    return list(found.values())
 
 
 def _merged(alike: Sequence[tuple[int, MemoryKeeper]], *, mean: bool) -> MemoryKeeper:

@@ -14,7 +14,7 @@ import numpy as np
 from harness.analysis.network import node_network
 from harness.analysis.process.phases import TIMED
 from harness.analysis.process.steps import leading_warmup
-from harness.analysis.summary import MonitorDevice, NodeNetwork, Problem, RankTraining, problem_texts
+from harness.analysis.summary import CodeLocation, MonitorDevice, NodeNetwork, Problem, RankTraining, problem_texts
 from harness.analysis.summary.base import why_invalid
 from harness.common.display.printable import printable_value
 from harness.common.run_folder.metrics_lines import START_FIELDS, STEP_COUNTS
@@ -161,6 +161,7 @@ def _training(start: dict[str, Any], events: Sequence[dict[str, Any]]) -> RankTr
         written_bytes=_rounded(fmean, sorted(_values(counted, "written_bytes"))[:-1]),
         cores=next((str(s["cores"]) for s in reversed(counted) if s.get("cores")), None),
         **_peak_memory(steps),
+        **_sampled_peak(events, steps),
     )
     return RankTraining.model_validate(found)
 
@@ -183,6 +184,24 @@ def _peak_memory(steps: Sequence[dict[str, Any]]) -> dict[str, int | None]:
     if alone is None or whole is None or len(before) == len(steps):
         return {"peak_memory_bytes": whole}
     return {"peak_memory_bytes": alone, "profiler_memory_bytes": whole - alone}
+
+
+def _sampled_peak(events: Sequence[dict[str, Any]], steps: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The highest that the sampler saw, with the user's line, and what is usual after a step."""
+    seen = [event for event in events if event.get("event") == "peak" and _values([event], "bytes")]
+    if not seen:
+        return {}
+    last = max(seen, key=lambda event: event["bytes"])
+    place: CodeLocation | None = None
+    match last.get("where"):
+        case [str(file), int(line), str(function)]:
+            place = CodeLocation(file=file, line=line, function=function)
+    after = _values(steps, "device_memory_bytes") or _values(steps, "host_memory_bytes")
+    return {
+        "sampled_peak_bytes": int(last["bytes"]),
+        "sampled_peak_line": place,
+        "typical_memory_bytes": _rounded(median, after),
+    }
 
 
 def _on_core(steps: Sequence[dict[str, Any]]) -> list[int]:

@@ -306,13 +306,17 @@ def begin_script() -> None:
 
 
 def sampler_of_rank(
-    run_dir: Path, rank: int, look: Callable[[], tuple[int, str | None]], on_flush: Callable[[], object] = lambda: None
+    run_dir: Path,
+    rank: int,
+    look: Callable[[], tuple[int, str | None]],
+    on_flush: Callable[[], object] = lambda: None,
+    memory: Callable[[], int | None] = lambda: None,
 ) -> LineSampler:
-    """The sampler of a process that trains now. on_flush: called ten times a second, by the sampler's thread."""
+    """The sampler of a process that trains now. on_flush, memory: as of `LineSampler.write_to`."""
     sampler = begin(run_dir)
     _records[0].now = look
     _records[0].is_rank(run_dir, rank)
-    sampler.write_to(run_dir, rank, on_flush)
+    sampler.write_to(run_dir, rank, on_flush, memory)
     return sampler
 
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import gc
 import sys
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from inspect import CO_OPTIMIZED
-from itertools import chain
+from itertools import chain, islice
 from types import CodeType, FrameType
 from typing import Any
 
@@ -25,10 +26,11 @@ FIRST_LOOKS = (2, 4, 6, 8)
 LEAST_BYTES = 4096  # a step: what grows by less is not told
 MOST_WATCHED = 8
 SEEN_OFTEN = 3  # times that a value must be seen to grow, until its line is known
-MOST_STEPS = 256  # in which lines are watched
+MOST_WATCHED_S = 10.0  # for which lines are watched, which makes code with many short lines slow
 MEASURED = 16  # of the elements that have come last, from which the size of one is taken
 _CONTAINERS = (list, dict, set, deque)
 _MOST_OF_THEM = 0.75
+_FEWEST_MEASURED = 4
 _OURS = "harness."
 
 
@@ -48,9 +50,12 @@ class GrowingValue:
     name: str
     kind: str
     bytes_per_step: float
+    element_bytes: float = 0.0
     value: Any = None
     read: Callable[[FrameType | None], Any] = lambda _frame: None
+    where: SourceLine | None = None
     lines: Counter[SourceLine] = field(default_factory=Counter)
+    seen: list[tuple[int, int]] = field(default_factory=list)  # steps in which it grew, and by how many elements
     _size: Any = None
 
     def state(self, frame: FrameType | None) -> Any:
@@ -60,18 +65,35 @@ class GrowingValue:
         found = self.read(frame)
         return None if found is None else (id(found), own_size(found))
 
-    def grew(self, frame: FrameType | None) -> bool:
-        """Whether it has grown since the last call."""
+    def look(self, frame: FrameType | None, at: SourceLine | None, step: int) -> None:
+        """Note whether it has grown since the last call. at: the line that has run since then; None: it is not known,
+        and this is the first call."""
         now = self.state(frame)
         if now is None:
-            return False
+            return
         before, self._size = self._size, now
-        return before is not None and now != before and not (self.value is not None and now < before)
+        if at is None or before is None or now == before or (self.value is not None and now < before):
+            return
+        self.lines[at] += 1
+        self.seen.append((step, now - before if self.value is not None else 1))
+
+    def is_known(self) -> bool:
+        """Whether it was seen to grow often enough."""
+        return len(self.seen) >= SEEN_OFTEN
+
+    def rate(self) -> float:
+        """Bytes a step: of a container that grows once in many steps from the steps between."""
+        steps = self.seen[-1][0] - self.seen[0][0] if self.seen else 0
+        if not steps or not self.element_bytes or not self.bytes_per_step:
+            return self.bytes_per_step
+        first = self.seen[0][0]
+        return self.element_bytes * sum(more for step, more in self.seen if step > first) / steps
 
     def as_json(self) -> dict[str, Any]:
         most = self.lines.most_common(1)
-        where = list(most[0][0]) if most else None
-        return {"name": self.name, "kind": self.kind, "bytes_per_step": round(self.bytes_per_step), "where": where}
+        where = self.where or (most[0][0] if most else None)
+        place = None if where is None else list(where)
+        return {"name": self.name, "kind": self.kind, "bytes_per_step": round(self.rate()), "where": place}
 
 
 class KeptValues:
@@ -85,16 +107,20 @@ class KeptValues:
         self._grew: set[Any] = set()  # ids and names that grew between the last two looks
         self._objects = MeasuredObjects()
         self._watch = LineWatch()
-        self._watched_steps = 0
+        self._watched_s = 0.0  # for which lines were watched
+        self._last_s = time.monotonic()
 
     def step_begins(self, number: int) -> bool:
         """Whether this step is slower for it. Looks, and watches lines as long as one is not known."""
+        now_s = time.monotonic()
+        self._watched_s += (now_s - self._last_s) * self._watch.on
+        self._watch.step = number
         if is_look(number):
             self._watch.end()
             self._look(number)
-        wanted = [one for one in self.growing if one.bytes_per_step and sum(one.lines.values()) < SEEN_OFTEN]
-        watches = bool(wanted) and self._watched_steps < MOST_STEPS
-        self._watched_steps += watches
+        self._last_s = time.monotonic()
+        wanted = [one for one in self.growing if one.bytes_per_step and not one.is_known()]
+        watches = bool(wanted) and self._watched_s < MOST_WATCHED_S
         if watches and not self._watch.on:
             self._watch.begin(wanted)
         elif not watches:
@@ -116,7 +142,7 @@ class KeptValues:
         found = [
             self._container(value, steps, len(value) - self._lengths[key], names)
             for key, value in grown.items()
-            if key in self._grew or key in known
+            if (key in self._grew or key in known) and newest_of(value, 1)
         ]
         for key in larger & self._grew:
             value, read = names[key]
@@ -129,14 +155,20 @@ class KeptValues:
     def _container(self, value: Any, steps: int, more: int, names: dict[Any, Any]) -> GrowingValue:
         """more: elements since the last look."""
         newest = newest_of(value, min(more, MEASURED))
-        sizes = [self._objects.size(element) for element in newest]
+        sizes = self._objects.sizes(newest, value)
+        if len(sizes) >= _FEWEST_MEASURED:  # the first may share what older ones hold, and the last is not complete yet
+            sizes = sizes[1:-1]
         held = [size for size in sizes if size]
         if len(held) >= _MOST_OF_THEM * len(sizes):  # the others' memory was somebody else's at the look before
             sizes = held
-        kinds = Counter(filter(None, (kind_of_value(each) for element in newest for each in _inside(element))))
-        kind = "graph" if kinds["graph"] else kinds.most_common(1)[0][0] if kinds else "objects"
-        own = sys.getsizeof(value) / max(len(value), 1)
-        return GrowingValue(_name_of(value, names), kind, more * (sum(sizes) / len(sizes) + own) / steps, value)
+        kinds = Counter[str]()
+        for each in (each for element in newest for each in _inside(element)):
+            kinds[kind_of_value(each)] += own_size(each)
+        kind = "graph" if "graph" in kinds else kinds.most_common(1)[0][0] or "objects"
+        size = sum(sizes) / len(sizes) + sys.getsizeof(value) / max(len(value), 1)
+        cached = _cached_function(value)
+        name = cached.function if cached else _name_of(value, names)
+        return GrowingValue(name, kind, more * size / steps, size, value, where=cached)
 
     def _keep(self, found: list[GrowingValue]) -> None:
         """Those that were known keep their lines. One that has not grown since the last look may have its end."""
@@ -147,7 +179,8 @@ class KeptValues:
             if before is None:
                 self.growing.append(one)
             else:
-                before.bytes_per_step, before.kind = one.bytes_per_step, one.kind
+                before.bytes_per_step, before.element_bytes = one.bytes_per_step, one.element_bytes
+                before.kind = one.kind
         self.growing.sort(key=lambda one: -one.bytes_per_step)
         del self.growing[MOST_WATCHED:]
 
@@ -172,13 +205,14 @@ def _is_ours(container: Any) -> bool:
 
 
 def newest_of(container: Any, count: int) -> list[Any]:
-    """The elements, of a dict the values, that came last, as far as the container keeps an order."""
-    if isinstance(container, dict):
-        values = list(container.values())
-    elif isinstance(container, set):
-        values = list(container)
-    else:
-        return [container[at] for at in range(max(len(container) - count, 0), len(container))]
+    """The elements, of a dict the values, that came last, as far as the container keeps an order; none of one that
+    another thread changes just now."""
+    try:
+        if issubclass(type(container), (list, deque)):
+            return list(islice(reversed(container), count))[::-1]
+        values = list(container.values() if issubclass(type(container), dict) else container)
+    except (RuntimeError, IndexError):
+        return []
     return values[max(len(values) - count, 0) :]
 
 
@@ -244,12 +278,22 @@ def _name_of(container: Any, names: dict[Any, Any]) -> str:
     return next((key[1] for key, (value, _) in names.items() if value is container), "")
 
 
+def _cached_function(container: Any) -> SourceLine | None:
+    """The function whose `functools.lru_cache` a dict is, where it begins; None: it is no such dict."""
+    for owner in gc.get_referrers(container) if isinstance(container, dict) else ():
+        code = getattr(getattr(owner, "__wrapped__", None), "__code__", None)
+        if hasattr(owner, "cache_info") and code is not None:
+            return SourceLine(code.co_filename, code.co_firstlineno, code.co_name)
+    return None
+
+
 class LineWatch:
     """Notes after which of the user's lines a value has grown, with Python's trace function; off where the script has
     one itself, as a debugger's."""
 
     def __init__(self) -> None:
         self.on = False
+        self.step = 0
         self._watched: list[GrowingValue] = []
         self._at: SourceLine | None = None
         self._users: dict[CodeType, bool] = {}
@@ -269,7 +313,7 @@ class LineWatch:
             frame = frame.f_back
         self._at = _place(innermost)
         for one in watched:
-            one.grew(innermost)
+            one.look(innermost, None, self.step)
         sys.settrace(self._called)
 
     def end(self) -> None:
@@ -292,8 +336,7 @@ class LineWatch:
     def _line(self, frame: FrameType, event: str, argument: Any) -> Any:
         """Called before each of the user's lines, and at a function's end: what has grown grew in the line before."""
         for one in self._watched:
-            if one.grew(frame) and self._at is not None:
-                one.lines[self._at] += 1
+            one.look(frame, self._at, self.step)
         outer = frame
         if event == "return":
             back = frame.f_back

@@ -42,6 +42,7 @@ _PR_SET_TIMERSLACK = 29  # prctl(2)
 CALLERS = 8  # of a place that are written, the nearest
 MOST_WITH_CALLERS = 4096  # places; a program with more of them calls itself in ever new ways
 MOST_PACKAGES = 8  # that import each other, the innermost
+PEAK_STEP = 1.02  # times the peak so far, from which there is a new one
 LATE = 3  # periods between two looks, from which the sampler was kept from looking by what it then sees
 UNKNOWN = FunctionMark(False)
 _OTHERS = ("site-packages", "dist-packages", "torchinductor_")  # the last: code that torch.compile writes
@@ -75,6 +76,13 @@ class Look(NamedTuple):
     places: tuple[SourceLine, ...]
     middle_ns: int
     unix_ns: int
+
+
+class MemoryPeak(NamedTuple):
+    """The most memory at a look, and the user's line; None: it was in none."""
+
+    size: int
+    line: SourceLine | None
 
 
 class LookRecord(Protocol):
@@ -112,6 +120,8 @@ class LineSampler:
         self._looked_ns = 0
         self._pending: list[tuple[int, int, int | None]] = []  # times of two looks, and the place
         self._on_flush: Callable[[], object] = lambda: None
+        self._memory: Callable[[], int | None] = lambda: None
+        self.peak = MemoryPeak(0, None)
         self._flush_at_s = 0.0
         self._is_fast, self._period_s = False, 1 / HZ
         self._interval_s: float | None = None  # Python's own, while it is ours
@@ -120,13 +130,19 @@ class LineSampler:
         self._thread = threading.Thread(target=self._run, name="observer lines", daemon=True)
         self._thread.start()
 
-    def write_to(self, run_dir: Path, rank: int, on_flush: Callable[[], object] = lambda: None) -> None:
+    def write_to(
+        self,
+        run_dir: Path,
+        rank: int,
+        on_flush: Callable[[], object] = lambda: None,
+        memory: Callable[[], int | None] = lambda: None,
+    ) -> None:
         """From now on write the lines of this rank. on_flush: called whenever samples are written, ten times a second,
-        by the sampler's thread."""
+        by the sampler's thread. memory: how much the process uses now."""
         path = LINES.path(run_dir, rank)
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("w", buffering=1, encoding="utf-8")  # a child of fork has nothing to write again
-        self._on_flush = on_flush
+        self._on_flush, self._memory = on_flush, memory
         started = {"event": "start", "rank": rank, "host": socket.gethostname(), "pid": os.getpid(), "hz": HZ}
         file.write(json.dumps({**started, "unix_ns": time.time_ns()}) + "\n")
         self._file = file
@@ -200,6 +216,9 @@ class LineSampler:
             middle_ns = before_ns if 0 < before_ns < unix_ns - LATE * period_ns else unix_ns - period_ns // 2
             self._record.saw(Look(part, what, places, middle_ns, unix_ns))
         if self._file is not None:
+            size = self._memory() or 0
+            if size > PEAK_STEP * self.peak.size:
+                self.peak = MemoryPeak(size, places[0] if places else None)
             with self._writes:
                 self._note(unix_ns, before_ns, places)
 

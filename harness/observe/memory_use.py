@@ -8,6 +8,7 @@ from __future__ import annotations
 import multiprocessing.process
 import os
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,8 @@ import torch
 
 PROC = Path("/proc/self")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-_SHARE = 1 / 400  # of a thread's time, for a look at the workers, of which the kernel walks through all pages
-_LEAST_S = 0.5  # between two such looks
+_SHARE = 1 / 50  # of a thread's time, for a look at the workers, of which the kernel walks through all pages
+_LEAST_S = 0.1  # between two such looks
 
 
 class OwnMemory:
@@ -48,6 +49,12 @@ def device_bytes() -> int | None:
     return torch.cuda.memory_allocated()
 
 
+def memory_now() -> Callable[[], int | None]:
+    """What tells how much this process uses: of its GPU, else of the host."""
+    own = OwnMemory()
+    return lambda: device_bytes() or own.host_bytes()
+
+
 class CountsBeside:
     """What is not counted in each step, as it takes longer: open files, threads, and the workers' memory."""
 
@@ -60,9 +67,9 @@ class CountsBeside:
         with suppress(OSError):
             found = {"files": sum(1 for _ in (PROC / "fd").iterdir()), "threads": (PROC / "task").stat().st_nlink - 2}
         if time.monotonic() >= self._again_s:
-            begin_s = time.perf_counter()
+            begin_s = time.thread_time()
             found["workers_memory_bytes"] = workers_bytes()
-            self._again_s = time.monotonic() + max(_LEAST_S, (time.perf_counter() - begin_s) / _SHARE)
+            self._again_s = time.monotonic() + max(_LEAST_S, (time.thread_time() - begin_s) / _SHARE)
         return found
 
 

@@ -43,6 +43,7 @@ from harness.common.run_folder.run_files import METRICS
 from harness.common.system.processes import memory_limit
 from harness.observe.environment import EnvironmentRecorder
 from harness.observe.heartbeat import PROGRESS, EndedStep, over
+from harness.observe.lines import SourceLine
 from harness.observe.memory_use import CountsBeside, OwnMemory, device_bytes
 
 SCHEDULER = Path("/proc/thread-self/schedstat")  # time on a core, time ready and waiting for one, both in ns; slices
@@ -277,6 +278,10 @@ class MetricsWriter:
     def observed(self, steps_ended_by: str | None, notes: Sequence[str]) -> None:
         """How the observer found the steps, and what it could not do."""
         self._write("observed", asdict(ObservedLine(self._rank, steps_ended_by, list(notes))))
+
+    def memory_peak(self, size: int, line: SourceLine | None) -> None:
+        """The most memory so far at a look of the sampler's, and the user's line then."""
+        self._write("peak", {"rank": self._rank, "bytes": size, "where": None if line is None else list(line)})
 
     def compiled(self, notes: Sequence[str]) -> None:
         """What torch.compile did, in sentences."""

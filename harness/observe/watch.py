@@ -33,7 +33,8 @@ from harness.observe.capture import Capture, copy_compressed, making_ours, open_
 from harness.observe.heartbeat import PROGRESS
 from harness.observe.job_time import sampler_of_rank
 from harness.observe.last_words import on_termination
-from harness.observe.lines import LineSampler
+from harness.observe.lines import LineSampler, MemoryPeak
+from harness.observe.memory_use import memory_now
 from harness.observe.metrics import MetricsWriter, backend_name, peak_memory_bytes
 from harness.observe.ranges import Mark, records
 from harness.observe.same_rank import process_line, task_variables, told
@@ -98,6 +99,7 @@ class Watch:
         self._capture: Capture = Capture()
         self._sampler: LineSampler | None = None
         self._memory: MemoryRecord | None = None
+        self._peak: MemoryPeak | None = None
         self._phase = ""
         self._owner = os.getpid()
         self.model: torch.nn.Module | None = None
@@ -167,6 +169,9 @@ class Watch:
         """Write the steps that have ended."""
         if self._writer is not None and self.rank >= 0 and os.getpid() == self._owner:
             self._writer.write_pending()
+            if self._sampler is not None and self._sampler.peak is not self._peak:
+                self._peak = self._sampler.peak
+                self._writer.memory_peak(self._peak.size, self._peak.line)
 
     # -- marks ---------------------------------------------------------------------------------------------------------
 
@@ -201,7 +206,8 @@ class Watch:
         atexit.register(self.close)
         if multiprocessing.process.parent_process() is not None:  # such a child ends without atexit
             multiprocessing.util.Finalize(None, self.close, exitpriority=100)
-        self._sampler = sampler_of_rank(run_dir, rank, lambda: (PROGRESS.step, PROGRESS.phase), self.write_pending)
+        now = lambda: (PROGRESS.step, PROGRESS.phase)  # noqa: E731
+        self._sampler = sampler_of_rank(run_dir, rank, now, self.write_pending, memory_now())
         self._writer = MetricsWriter(run_dir, self._start(rank, world, local))
         self._capture = (
             Capture() if self.own_profiler else open_capture(self._arguments["profiler"], self._window, run_dir, rank)

@@ -111,6 +111,13 @@ class RankTraining(SummaryPart, kw_only=True):
     peak_memory_bytes: int | None = None
     """Allocated on the GPU, or resident in the process on a CPU: the most before the profiler works, if there are such
     steps."""
+    sampled_peak_bytes: int | None = None
+    """The most memory at a look at the main thread (25 a second in steps): allocated on the GPU, else resident without
+    the pages of files. Of your own training."""
+    sampled_peak_line: CodeLocation | None = None
+    """The user's line then."""
+    typical_memory_bytes: int | None = None
+    """The median of the same after each step."""
     profiler_memory_bytes: int | None = None
     """By how much the steps with the profiler raise it. Null without steps before them, or without a profiler."""
     cores: str | None = None
