@@ -57,6 +57,8 @@ def growth(steps: Numbers, values: Numbers, of: str, batches: Numbers = ()) -> R
     if not _rises(x[start:], y[start:], LEAST[of]):
         return None
     found = _rate(x, y, start)
+    if found.low <= 0:
+        return None
     largest = np.fmax.accumulate(sizes)[start:]
     if not np.isfinite(largest).all() or np.ptp(largest) == 0 or of not in ("device", "host"):
         return found

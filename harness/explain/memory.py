@@ -3,6 +3,9 @@ change."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from harness.analysis.memory_fit import fit
 from harness.analysis.summary import MemoryGrowth, MemoryKeeper, Summary
 from harness.common.display.format import amount
 from harness.common.display.text import ranks_named
@@ -59,6 +62,24 @@ def by_batch_sentences(s: Summary) -> list[str]:
         f"{ranks_named(growth.ranks)}, as the largest batch so far grows: that is no leak."
         for growth in s.memory_growth
         if growth.by_batch
+    ]
+
+
+def fit_sentences(summaries: Sequence[Summary]) -> list[str]:
+    """What a larger batch would need, from runs of one model with different batches on devices of one size."""
+    ranks = [max(s.training, key=lambda one: one.peak_memory_bytes or 0) for s in summaries if s.training]
+    if len(ranks) < 2 or len({(one.parameters, one.dtype, one.device, one.world_size) for one in ranks}) > 1:
+        return []
+    points = [(round(one.samples / one.steps_counted), one) for one in ranks if one.samples and one.steps_counted]
+    found = fit([(batch, one.peak_memory_bytes) for batch, one in points if batch and one.peak_memory_bytes])
+    limits = [one.device_limit_bytes if one.device == "cuda" else one.host_limit_bytes for one in ranks]
+    if found is None or None in limits:
+        return []
+    limit = min(limit for limit in limits if limit is not None)
+    batch = found.largest + found.largest // 2
+    return [
+        f"A rank's peak is {amount(found.fixed)} and {amount(found.per_sample)} a sample: batch {batch} would need "
+        f"{amount(found.needs(batch))} of {amount(limit)}, and the largest that fits is {found.most(limit):,}."
     ]
 
 

@@ -10,6 +10,7 @@ from harness.analysis.summary import Summary
 from harness.compare.comparison import Comparison
 from harness.compare.summaries import SummaryDifferences
 from harness.compare.verdict import ChangeVerdict
+from harness.explain.memory import fit_sentences
 from harness.report.compare import breakdown, tables
 from harness.report.compare.verdicts import interval_text, verdict_table
 from harness.report.elements import PageTable
@@ -32,6 +33,7 @@ def render_comparisons(pairs: tables.Pairs, summaries: Sequence[Summary] = (), w
         _efficiency(pairs, summaries, screen),
         _titled("Collectives, per rank and step", tables.collective_table(pairs), screen),
         *(_titled(_MOVED.format(other), tables.moved_in_short(pair, other), screen) for other, pair in known),
+        "\n".join(line for said in fit_sentences(summaries) for line in screen.wrapped(said, "  ")),
         *(_precisions(pair, other, screen) for other, pair in known),
         "\n".join(line for note in tables.remarks(pairs) for line in screen.wrapped(f"note: {note}", "  ")),
     ]
