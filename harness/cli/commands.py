@@ -133,6 +133,7 @@ COMMANDS: dict[str, CommandEntry] = {
             ("report last", "the answer, and a page to send"),
             ("report last --full", "every table in the terminal"),
             ("report path/to/traces", "the same for nsys, Kineto or rocprofv3 traces"),
+            ("report snapshot.pickle", "who held the GPU's memory, of torch.cuda.memory._dump_snapshot"),
         ],
         docs="docs/metrics.md",
     ),

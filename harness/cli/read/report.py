@@ -12,8 +12,8 @@ import typer
 
 from harness.cli.options import JsonOption, run_names
 from harness.common.display.printable import printable
-from harness.common.errors import WorkError
-from harness.common.paths import COMMAND, PROGRAM
+from harness.common.errors import RequestError, WorkError
+from harness.common.paths import COMMAND, PROGRAM, expanded
 
 if TYPE_CHECKING:
     from harness.analysis.summary import Summary
@@ -43,10 +43,12 @@ def report(
     workers: WorkersOption = None,
 ) -> None:
     """Show where the time went, in a run or in any traces. If the path holds several jobs, it lists them and reads
-    none."""
+    none. Of a memory snapshot of PyTorch (snapshot.pickle): who held the memory."""
     from harness.measure.request import ReportRequest, measure_request
     from harness.report.page.write import check_page, run_among
 
+    if _is_snapshot(paths, html):
+        return _show_snapshot(expanded(paths[0]), full, as_json)
     check_page(html)
     _learn_how_they_ended(paths)
     # A run has a page only of the window that its summary is about.
@@ -60,6 +62,31 @@ def report(
         print(json_text(measured.summaries))
         return
     _show(paths, measured.summaries, full, written)
+
+
+def _is_snapshot(paths: list[str], html: Path | None) -> bool:
+    """Whether the one path is a memory snapshot. Raises RequestError: one is, and is not alone, or gets a page."""
+    from harness.traces.plain_pickle import is_pickle
+
+    found = next((path for path in paths if is_pickle(expanded(path))), None)
+    if found is not None and (len(paths) > 1 or html is not None):
+        beside = "leave --html out, it has no page" if len(paths) == 1 else "a snapshot is reported alone"
+        raise RequestError(f"{printable(found)}: is a memory snapshot of PyTorch: {beside}")
+    return found is not None
+
+
+def _show_snapshot(path: Path, full: bool, as_json: bool) -> None:
+    from harness.analysis.snapshot import numbers_of
+    from harness.cli.terminal import columns, show
+    from harness.report.snapshot import snapshot_text
+    from harness.report.tables.table import WIDTH
+    from harness.traces.plain_pickle import map_pickle
+
+    numbers = map_pickle(path, numbers_of)
+    if as_json:
+        print(numbers.model_dump_json(indent=1))
+    else:
+        show(snapshot_text(printable(path.name), numbers, columns(WIDTH), full=full))
 
 
 def _learn_how_they_ended(paths: list[str]) -> None:
