@@ -261,6 +261,7 @@ class Collector:
             "attempt": observed_rank.facts.get("attempt"),
             "step": observed_rank.facts.get("step"),
             "place": place,
+            "beside_bytes": processes.memory_below(observed_rank.limit_file),
         }
         error = observed_rank.facts.get("error") or read_crash(observed_rank.path.with_suffix(".crash"))
         at_ns = ended_ns or time.time_ns()

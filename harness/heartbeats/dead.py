@@ -8,13 +8,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.common.display.format import amount
+from harness.common.display.format import amount, cut
+from harness.common.display.printable import printable
 from harness.common.display.text import where
 from harness.common.run_folder.run_files import ERR, MEMORY_SNAPSHOTS, NODE_STATUS
 from harness.common.run_folder.run_store import UnreadFileError
 from harness.common.system.bounded_read import BoundedReadError
 from harness.heartbeats.lines import Error, GoneLine, NodeLine, ProgramLine, RankHeader, both_ends, node_files
-from harness.heartbeats.log_errors import LOG_BYTES, LoggedError, errors_of
+from harness.heartbeats.log_errors import LOG_BYTES, MOST_TOLD, LoggedError, errors_of
+from harness.heartbeats.out_of_memory import WORKER_KILLED, Shortage, of_device, of_host, read_beside
 from harness.heartbeats.silent_nodes import SILENT_S, silent_nodes, who_is_silent
 
 _MOST_HELD = 3  # uses of memory
@@ -25,6 +27,7 @@ _VICTIM = re.compile(
     r"|Socket Timeout|process group .*(?:aborted|terminated)|Application timeout",
     re.IGNORECASE,
 )
+_OF_MEMORY = re.compile(r"memory|DataLoader worker \(pid", re.IGNORECASE)
 _TAKEN = re.compile(r"EADDRINUSE|address already in use", re.IGNORECASE)  # a program of somebody else's has the port
 _EXITS = (
     re.compile(rb"exitcode\s*:\s*(-?\d+)\s*\(pid:\s*(\d+)\)"),  # torchrun's summary
@@ -32,6 +35,7 @@ _EXITS = (
 )
 EXITS = ("sys.exit(", "os._exit(")  # of a program that left with a status of its own
 _STOPPED = -15  # by TERM, as its launcher asks a rank to end
+_KILLED = -9
 SIGNALS = {4: "ILL", 6: "ABRT", 7: "BUS", 8: "FPE", 9: "KILL", 11: "SEGV", 15: "TERM", 24: "XCPU", 25: "XFSZ"}
 MEMORY = {
     "cgroup": "the kernel killed it: the job used more memory than its cgroup allows",
@@ -42,7 +46,8 @@ MEMORY = {
 class Death(NamedTuple):
     """place: the user's line that raised; without an error the last one that was seen (`seen`). left: it did not
     fail, but left the training before the others. told: of a node that fell silent, with the first of its ranks, or of
-    a program that is no rank: the sentence on it. held: what tensors held when there was no memory for another one."""
+    a program that is no rank: the sentence on it. held: what tensors held when there was no memory for another one.
+    beside: bytes that the others under its limit of memory had when it had ended. shortage: what used up its memory."""
 
     rank: int
     pid: int
@@ -57,6 +62,8 @@ class Death(NamedTuple):
     left: bool = False
     told: str = ""
     held: str = ""
+    beside: int | None = None
+    shortage: Shortage | None = None
 
     @property
     def sentence(self) -> str:
@@ -69,7 +76,8 @@ class Death(NamedTuple):
         if self.left:
             how = f" by {self.error}" if self.error else ""
             return f"rank {self.rank} left the training{step}{how}{at}, and the others could not go on without it"
-        return f"rank {self.rank} failed first,{step}: {self.how}{at}{self.held}".replace(",:", ":")
+        ran_out = self.shortage.said if self.shortage else ""
+        return f"rank {self.rank} failed first,{step}: {self.how}{at}{ran_out}{self.held}".replace(",:", ":")
 
     @property
     def is_certain(self) -> bool:
@@ -82,14 +90,15 @@ class Death(NamedTuple):
         if self.told and self.place is None:
             return self.told
         kind = self.error.partition(":")[0] or self.how
+        kind += f" ({self.shortage.kind})" if self.shortage and self.shortage.kind else ""
         return " ".join(filter(None, (f"rank {self.rank}:" * (self.rank >= 0), kind, where(self.place))))
 
     @property
     def how(self) -> str:
-        if self.oom is not None:
-            return MEMORY[self.oom]
         if self.error:
             return self.error
+        if self.oom is not None:
+            return MEMORY[self.oom]
         if self.exit_code is not None and self.exit_code < 0:
             return f"it was ended by the signal {SIGNALS.get(-self.exit_code, str(-self.exit_code))}"
         if self.exit_code:
@@ -104,7 +113,7 @@ def first_death(run: Path, log: Path | None = None) -> Death | None:
     failed = [death for death in ends if not death.left]
     own = [death for death in failed if not death.victim]
     if own and own[0].is_certain:
-        return own[0]._replace(held=_held(run, own[0], log))
+        return _ran_out(run, own[0]._replace(held=_held(run, own[0], log)))
     logged = last_logged(log)
     if logged is not None and not logged.victim:
         return logged
@@ -194,6 +203,23 @@ def _of_log(error: LoggedError) -> Death:
     )
 
 
+def _ran_out(run: Path, death: Death) -> Death:
+    """The death with what used up the memory, if it was for lack of it; its error then says how much it asked for."""
+    is_killed = death.exit_code == _KILLED and not death.error
+    if not (death.oom or is_killed or _OF_MEMORY.search(death.error)):
+        return death
+    own, ranks = read_beside(run, death.rank)
+    found = of_device(death.error, own.on_device)
+    if found is None:
+        found = of_host(own.host_limit, ranks, death.beside, death.error, certain=death.oom is not None)
+    if found is None:
+        return death
+    error = f"{death.error.partition(':')[0]}: {found.asked}" if found.asked else death.error
+    # Of one that was killed, the last heartbeat may be older than its last step.
+    recorded = own.on_host[-1].step + 1 if own.on_host and not death.error else 0
+    return death._replace(error=error, shortage=found, step=max(recorded, death.step or 0))
+
+
 def _held(run: Path, death: Death, log: Path | None) -> str:
     """What is told with an error: who held the memory when an allocation failed, if the run has snapshots of it; of a
     program that left by itself, what the log says before."""
@@ -203,10 +229,12 @@ def _held(run: Path, death: Death, log: Path | None) -> str:
     if "memory" not in death.error.lower():
         return ""
     with suppress(UnreadFileError, KeyError, TypeError, AttributeError):
-        held = MEMORY_SNAPSHOTS.as_json.read(MEMORY_SNAPSHOTS.path(run, death.rank))["failure"]["bytes"]
+        failure = MEMORY_SNAPSHOTS.as_json.read(MEMORY_SNAPSHOTS.path(run, death.rank))["failure"]
+        held, module, operator = failure["bytes"], failure.get("module"), failure.get("operator")
+        by = f"; {cut(printable(f'{module} asked for it in {operator}'), MOST_TOLD)}" if module and operator else ""
         parts = sorted(((size, name) for name, size in held.items() if size > 0), reverse=True)
         named = ", ".join(f"{name} {amount(size)}" for size, name in parts[:_MOST_HELD])
-        return f"; tensors held {amount(sum(held.values()))} then: {named}" if parts else ""
+        return by + (f"; tensors held {amount(sum(held.values()))} then: {named}" if parts else "")
     return ""
 
 
@@ -225,6 +253,7 @@ def _death(line: GoneLine, code: int | None, last: int | None) -> Death:
     text = f"{error.type}: {error.message}" if error.message else error.type
     if error.type in ("sys.exit", "os._exit"):
         text = f"{error.type}({error.message})"
+    is_killed = bool(WORKER_KILLED.search(text)) or (code in (None, _KILLED) and not line.error)
     return Death(
         rank=line.rank,
         pid=line.pid,
@@ -232,13 +261,14 @@ def _death(line: GoneLine, code: int | None, last: int | None) -> Death:
         # Without an error of Python's its last heartbeat may be older than its end; the others came as far as it did.
         step=line.step if error.message and line.step is not None else last,
         error=text,
-        oom=line.oom if line.oom in MEMORY and code in (None, -9) and not line.error else None,
+        oom=line.oom if line.oom in MEMORY and is_killed else None,
         place=error.place if line.error else line.place,
         seen=not line.error,
         # A rank that is told to end ends by the signal TERM.
         victim=bool(_VICTIM.search(text)) or (not line.error and code == _STOPPED),
         exit_code=code,
         left=line.ended or text == "os._exit(0)",
+        beside=line.beside_bytes,
     )
 
 

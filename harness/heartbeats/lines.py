@@ -21,7 +21,7 @@ Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 40)]
 Time = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 Step = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
 _INSTALLED = ("site-packages", "dist-packages", f"{os.sep}lib{os.sep}python3", f"{os.sep}lib64{os.sep}python3")
-_DAMAGED = (msgspec.MsgspecError, ValueError, RecursionError)
+DAMAGED = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
 class ProgramLine(NamedTuple):
@@ -83,6 +83,7 @@ class GoneLine(_MonitorLine, tag="gone"):
     ended: bool = False
     oom: str | None = None
     error: Error | None = None
+    beside_bytes: Time | None = None
 
 
 class LossLine(_MonitorLine, tag="loss"):
@@ -105,12 +106,12 @@ def decoded(text: bytes) -> Iterator[Line]:
     try:
         yield from _decoder.decode_lines(text)
         return
-    except _DAMAGED:
+    except DAMAGED:
         pass
     for line in text.split(b"\n"):
         try:
             yield _decoder.decode(line)
-        except _DAMAGED:
+        except DAMAGED:
             continue
 
 
@@ -132,9 +133,14 @@ def node_files(run: Path) -> list[Path]:
 def both_ends(path: Path) -> Iterator[Line]:
     """The lines at both ends of a file: ranks begin at its beginning. Raises OSError, BoundedReadError: it is no file
     that may be read."""
+    return decoded(text_of_ends(path))
+
+
+def text_of_ends(path: Path) -> bytes:
+    """The text at both ends of a file, all of a short one. Raises as `both_ends`."""
     with open_regular(path) as file:
         text = file.read(ENDS_BYTES)
         if (size := file.seek(0, 2)) > ENDS_BYTES:
             file.seek(max(ENDS_BYTES, size - ENDS_BYTES))
             text += b"\n" + file.read(ENDS_BYTES)
-    return decoded(text)
+    return text

@@ -42,6 +42,7 @@ class ObservedRank:
         self.told_steps: object = None  # how many are planned, as it was written
         self.told_loss: int | None = None  # where that was written
         self.killed_file, self.killed = processes.killed_for_memory(self.pid)
+        self.limit_file = processes.limiting_file(self.pid)
         self._take_steps()
 
     def look(self, now_ns: int) -> None:

@@ -23,6 +23,7 @@ from harness.observe.lines import innermost, is_users
 ON_CPU = "can't allocate memory"  # PyTorch says so of its CPU allocator
 EXITS = ("sys.exit", "os._exit")  # as the type of an error: the program leaves with a status
 LONGEST = 400  # characters of an error's message
+LONGEST_OF_MEMORY = 1000  # PyTorch lists what all processes have on a GPU
 PATIENCE_S = 10.0  # for a main thread that is inside a call and runs no Python; then the process ends as it would have
 _WORKER = re.compile(r"^Caught \w+ in (.+?)\.?$")  # as PyTorch's ExceptionWrapper begins what it raises again
 _FRAME = re.compile(r'^\s*File "(.+)", line (\d+), in (.+)$')
@@ -135,7 +136,8 @@ def error_of(error: BaseException, trace: TracebackType | None) -> dict[str, Any
     if far is not None:
         by = _WORKER.search(message)
         kind, message, place = far.kind, f"{far.message} (in {by[1]})" if by else far.message, far.code_line or place
-    return _described(kind, masked_text(message[:LONGEST]), place)
+    most = LONGEST_OF_MEMORY if "out of memory" in message else LONGEST
+    return _described(kind, masked_text(message[:most]), place)
 
 
 class _FarError(NamedTuple):

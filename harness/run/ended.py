@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shlex
 import signal
 from collections.abc import Sequence
 from contextlib import suppress
@@ -14,15 +15,17 @@ from pathlib import Path
 from harness.common.display.format import cut
 from harness.common.display.printable import printable
 from harness.common.faults.fault import parse_fault
-from harness.common.paths import PROGRAM, README_OF_IMAGES
+from harness.common.paths import COMMAND, PROGRAM, README_OF_IMAGES
 from harness.common.run_folder.job_folder import BACKEND
 from harness.common.run_folder.run_files import ERR, METRICS, SAME_RANK
 from harness.common.run_folder.run_store import UnreadFileError
 from harness.common.system.programs import shell_status
 from harness.experiment.exercises import OwnTraining
+from harness.experiment.parse import command_of
 from harness.heartbeats.dead import certain_death, deaths, exit_codes, first_death, last_logged, restarted
 from harness.heartbeats.hang import read_hang
 from harness.heartbeats.log_errors import LOG_BYTES, MOST_TOLD, ROOT_CAUSE, last_line
+from harness.heartbeats.out_of_memory import Shortage
 from harness.run import Run
 from harness.run.ending import STOPPED, Ending, Witnesses, decide
 from harness.run.mystery import injected
@@ -294,7 +297,26 @@ def why_it_ended(run: Run, state: State, exit_code: int | None) -> str:
         last = last_line(run.err)
         says = f"its log ends with: {last}" if last else "no rank reported an error, and its log shows none"
         return means or ("" if exit_code is None else f"exit {exit_code}: {says}")
+    if death.shortage is not None:
+        means = _change(run, death.shortage)
     return "; ".join(filter(None, [death.sentence, means]))
+
+
+def _change(run: Run, shortage: Shortage) -> str:
+    """What would have needed less memory, as far as its kind tells it."""
+    asked, site = run.record.experiment, run.record.site
+    own = isinstance(asked, OwnTraining)
+    if shortage.kind == "growth":
+        return f"the same command with {'--memory' if own else '--memory-snapshot'} shows what keeps it"
+    if shortage.kind != "peak":
+        return ""
+    if shortage.of == "host" and run.record.job.get("device") == "cuda":
+        return "fewer workers of data loaders need less, or request more (memory in the site file)"
+    words = None if own or asked is None else command_of(asked, site.name, site.defaults)
+    if words is None:
+        return "a smaller batch needs less"
+    end = words.index("--") if "--" in words else len(words)
+    return f"{COMMAND} {shlex.join([*words[:end], '--plan', *words[end:]])} prints the nearest setting that fits"
 
 
 def _why_not_begun(run: Run) -> str:

@@ -5,6 +5,7 @@ Reads /proc; a value that it does not give is None, 0 or empty.
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import signal
@@ -365,10 +366,25 @@ def counted(cgroup: Path | None) -> OomKills:
 def memory_limit(pid: int) -> int | None:
     """What a process and those beside it may use, in bytes: the least limit of its cgroups, else the machine's memory.
     None: the system does not say it."""
-    lines = (line.split() for line in _text(PROC / "meminfo").splitlines())
-    found = [int(words[1]) * 1024 for words in lines if words[0] == "MemTotal:"]
-    texts = (_text(file).strip() for file in _limiting_files(pid))
-    return min(found + [int(text) for text in texts if text.isdecimal()], default=None)
+    file, total = limiting_file(pid), memory_in_use()[0]
+    return int(_text(file)) if file is not None else total or None
+
+
+def limiting_file(pid: int) -> Path | None:
+    """The file with the least limit of the process's cgroups; None: the machine's memory is less."""
+    limits = ((_text(file).strip(), file) for file in _limiting_files(pid))
+    total = memory_in_use()[0] or math.inf
+    found = [(int(text), file) for text, file in limits if text.isdecimal() and int(text) < total]
+    return min(found)[1] if found else None
+
+
+def memory_below(limit: Path | None) -> int:
+    """What all processes under a limit of memory use now, without the pages of files; None: those of the machine."""
+    if limit is None:
+        return memory_in_use()[1]
+    known = dict(line.split() for line in _text(limit.parent / "memory.stat").splitlines() if line.count(" ") == 1)
+    names = ("total_rss", "total_shmem") if "total_rss" in known else ("anon", "shmem")  # the old hierarchy's, the new
+    return sum(int(known.get(name, 0)) for name in names)
 
 
 def _limiting_files(pid: int) -> Iterator[Path]:
