@@ -214,3 +214,15 @@ def read_beside(run: Path, rank: int) -> tuple[RankMemory, list[list[Point]]]:
     others = [path for path in METRICS.paths(run) if path != METRICS.path(run, rank)]
     beside = [path for path in others if next(METRICS.known_objects(path), {}).get("host") == own.host]
     return own, [own.on_host, *(read_rank(path).on_host for path in beside)]
+
+
+def said_of_fullest(run: Path) -> str:
+    """What is said of the host whose ranks had most after their last steps, of a run that its batch system ended for
+    lack of memory; empty: none is known."""
+    found: dict[str, list[RankMemory]] = {}
+    for rank in map(read_rank, METRICS.paths(run)):
+        found.setdefault(rank.host, []).append(rank)
+    hosts = [(rank.host_limit, [each.on_host for each in ranks]) for ranks in found.values() for rank in ranks[:1]]
+    limit, points = max(hosts, key=lambda host: sum(each[-1].size for each in host[1] if each), default=(None, []))
+    told = of_host(limit, points, None, "", certain=True)
+    return told.said if told is not None else ""

@@ -316,7 +316,8 @@ def _change(run: Run, shortage: Shortage) -> str:
     if words is None:
         return "a smaller batch needs less"
     end = words.index("--") if "--" in words else len(words)
-    return f"{COMMAND} {shlex.join([*words[:end], '--plan', *words[end:]])} prints the nearest setting that fits"
+    command = f"{COMMAND} {shlex.join([*words[:end], '--plan', *words[end:]])}"
+    return f"{command} shows what it needs, and if that is too much the nearest setting that fits"
 
 
 def _why_not_begun(run: Run) -> str:

@@ -148,10 +148,10 @@ def memory(request: pytest.FixtureRequest) -> Iterator[Cgroup]:
         yield made
 
 
-def started_in(group: Cgroup, text: str) -> subprocess.Popen[bytes]:
+def started_in(group: Cgroup, text: str, stdout: int | None = None) -> subprocess.Popen[bytes]:
     """A program of Python that waits for a byte, is in the cgroup, and then begins."""
     waits = f"import sys; sys.stdin.read(1)\n{text}"
-    program = subprocess.Popen([sys.executable, "-S", "-c", waits], stdin=subprocess.PIPE)
+    program = subprocess.Popen([sys.executable, "-S", "-c", waits], stdin=subprocess.PIPE, stdout=stdout)
     group.add(program.pid)
     return program
 
@@ -172,6 +172,23 @@ def test_the_kernel_s_count_rises_when_the_limit_kills(memory: Cgroup, where: st
     assert program.wait(limit_s()) == -9
     after = processes.counted(file)
     assert (after.cgroup - before.cgroup, after.machine > before.machine) == (1, True)
+
+
+def test_what_is_under_a_limit_is_known_when_a_process_of_it_has_ended(memory: Cgroup) -> None:
+    memory.limit(LIMIT)
+    held = f"held = b'x' * ({LIMIT} // 4); print(flush=True); {SLEEPS}"
+    first, second = (started_in(memory.below(name), held, stdout=subprocess.PIPE) for name in ("a", "b"))
+    file = processes.limiting_file(first.pid)
+    for program in (first, second):
+        begin(program)
+        assert program.stdout is not None
+        program.stdout.readline()
+    both = processes.memory_below(file)
+    first.kill()
+    first.wait(limit_s())
+    assert (file, processes.memory_limit(second.pid)) == (processes.limiting_file(second.pid), LIMIT)
+    assert both >= LIMIT // 2 > processes.memory_below(file) >= LIMIT // 4
+    assert processes.memory_below(None) >= both, "the machine's"
 
 
 def test_a_process_that_is_killed_by_somebody_does_not_count(memory: Cgroup) -> None:
@@ -212,3 +229,21 @@ def test_both_hierarchies_beside_each_other_are_looked_at(pretended: Path) -> No
     count.unlink()
     beside = write(pretended / "cgroup" / "unified" / "c" / "memory.events", "oom 1\noom_kill 1\n")
     assert processes.killed_for_memory(7) == (beside, (1, 0))
+
+
+def test_in_the_new_hierarchy_the_least_limit_may_be_further_up(pretended: Path) -> None:
+    write(pretended / "proc" / "meminfo", "MemTotal: 4096 kB\nMemFree: 3072 kB\nMemAvailable: 3072 kB\n")
+    write(pretended / "proc" / "7" / "cgroup", "0::/job_7/step_0\n")
+    write(pretended / "cgroup" / "job_7" / "step_0" / "memory.max", "max\n")
+    assert (processes.limiting_file(7), processes.memory_limit(7), processes.memory_below(None)) == (
+        None,
+        4 << 20,
+        1 << 20,
+    )
+    limit = write(pretended / "cgroup" / "job_7" / "memory.max", "2097152\n")
+    write(limit.parent / "memory.stat", "anon 1000\nfile 5000\nkernel 7\nshmem 300\n")
+    assert (processes.limiting_file(7), processes.memory_limit(7), processes.memory_below(limit)) == (
+        limit,
+        2 << 20,
+        1300,
+    )

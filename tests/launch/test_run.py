@@ -13,12 +13,13 @@ import pytest
 
 from harness.cli.main import main
 from harness.common.errors import RequestError, WorkError
-from harness.common.run_folder.run_files import METRICS
+from harness.common.run_folder.run_files import HEARTBEATS, METRICS
+from harness.experiment.ddp import DDP
 from harness.experiment.exercises import OwnTraining
 from harness.launch.backends import local
 from harness.launch.on_node import supervise as outcome
 from harness.run import Run, Stage, all_runs, claim_local_id, find_run, release_local_id, write_atomically
-from harness.run.ended import not_injected, what_is_open, what_it_means
+from harness.run.ended import not_injected, what_is_open, what_it_means, why_it_ended
 from harness.run.find import claim_folder
 from harness.run.record import NodeStatus, State, Status
 from tests.launch.launch_shared import Harness, a_run, kept_by
@@ -177,6 +178,44 @@ def test_what_a_completed_run_left_open_is_said(tmp_path: Path) -> None:
     )
     said = "nothing was profiled: it took 4 steps, and the profiled ones are 8 to 17: "
     assert what_is_open(Run(run.path)).startswith(said)
+
+
+OWN = OwnTraining(command=("train.py",), start_in="/")
+MESSAGE = (
+    "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 16.00 GiB of which 1.00 GiB is free."
+    " Of the allocated memory 14.00 GiB is allocated by PyTorch, and 100.00 MiB is reserved by PyTorch but unallocated."
+)
+
+
+@pytest.mark.parametrize(
+    ("asked", "grows_by", "change"),
+    [
+        (OWN, 0, "; a smaller batch needs less"),
+        (OWN, 10**9, "; the same command with --memory shows what keeps it"),
+        (DDP(exercise=1), 10**9, "; the same command with --memory-snapshot shows what keeps it"),
+        (
+            DDP(exercise=1, steps=7),
+            0,
+            " --plan -- --steps 7 shows what it needs, and if that is too much the nearest setting that fits",
+        ),
+    ],
+)
+def test_after_memory_ran_out_the_change_is_named(
+    tmp_path: Path, asked: OwnTraining | DDP, grows_by: int, change: str
+) -> None:
+    run = a_run(tmp_path, "1", asked=asked)
+    error = {"type": "OutOfMemoryError", "message": MESSAGE, "unix_ns": 1}
+    for file, lines in (
+        (HEARTBEATS.path(run.path, "n1"), [{"event": "gone", "rank": 0, "step": 9, "error": error}]),
+        (METRICS.path(run.path, 0), [{"step": at, "device_memory_bytes": at * grows_by} for at in range(9)]),
+    ):
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    why = why_it_ended(run, "failed", 1)
+    assert why.startswith(
+        "rank 0 failed first, in step 9: OutOfMemoryError: it asked for 2.15 GB on its GPU; of 17.2 GB"
+    )
+    assert why.endswith(change)
 
 
 def test_missing_and_empty_reports_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from harness.cli.watch import follow
 from harness.cli.watch import status as cancelling
+from harness.common.run_folder.run_files import METRICS
 from harness.common.system import processes
 from harness.common.system.programs import TOO_LATE, ask
 from harness.launch.backends import local, slurm
@@ -131,6 +132,22 @@ def test_a_state_is_slurms_the_jobs_own_or_not_known(
     for _ in range(2):  # what was learned is written down, and stays
         assert look_at(run)[:2] == (state, why)
     assert not list(run.path.glob(".status*"))
+
+
+def test_of_a_run_that_slurm_ended_for_lack_of_memory_the_fullest_host_is_told(
+    programs: Programs, tmp_path: Path
+) -> None:
+    programs.say(squeue="echo 'OUT_OF_MEMORY|None'")
+    run = of_slurm(tmp_path, state="running", started_ns=1)
+    METRICS.path(run.path, 0).parent.mkdir()
+    for rank, (host, size) in enumerate((("a", 3), ("b", 2), ("b", 5))):
+        lines = [{"event": "start", "host": host, "host_limit_bytes": 8 * 10**9}]
+        lines += [{"event": "step", "step": step, "host_memory_bytes": size * 10**9} for step in range(9)]
+        METRICS.path(run.path, rank).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    said = "Slurm ended it because it used more memory than the job requested; of 8.00 GB on its host, its 2 ranks had "
+    for _ in range(2):
+        why = look_at(run).why
+        assert said + "7.00 GB after the last step: a peak inside a step, or other processes, took the rest" in why
 
 
 @pytest.mark.parametrize("code", CODES)

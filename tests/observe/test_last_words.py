@@ -67,6 +67,13 @@ if __name__ == "__main__":
     with ProcessPoolExecutor(1) as pool:
         list(pool.map(parsed, ["1", "x"]))
 """
+OUT_OF_MEMORY = """
+from told import tells
+
+tells()
+held = " ".join(f"Process {pid} has 3.03 GiB memory in use." for pid in range(1039100, 1039112))
+raise MemoryError(f"CUDA out of memory. Tried to allocate 136.00 MiB. {held} Of it 167.00 MiB is unallocated.")
+"""
 EXITS = """
 from told import tells
 import sys
@@ -112,3 +119,8 @@ def test_an_error_has_the_line_of_the_process_that_raised_it(
     (first, *_) = told(tmp_path, script)
     assert (first["type"], first["message"]) == told_as
     assert [Path(first["place"][0]).name, *first["place"][1:]] == ["script.py", line, function]
+
+
+def test_an_error_of_memory_is_told_with_all_its_numbers(tmp_path: Path) -> None:
+    (only,) = told(tmp_path, OUT_OF_MEMORY)
+    assert only["message"].endswith("Of it 167.00 MiB is unallocated.")

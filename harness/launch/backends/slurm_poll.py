@@ -115,6 +115,10 @@ def _state(run: Run, status: Status | None, reply: SlurmReply) -> PolledState:
 
         end = end_of(run, None)  # what writes its end was killed
         found = found._replace(state=end.state, why=end.note or "; ".join(filter(None, [found.why, end.why])))
+    if plain(reply.word) == "OUT_OF_MEMORY" and " on its host" not in found.why:
+        from harness.heartbeats.out_of_memory import said_of_fullest
+
+        found = found._replace(why=found.why + said_of_fullest(run.path))
     return _in_allocation(found, status) if shares_allocation(run) else found
 
 
