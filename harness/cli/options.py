@@ -29,9 +29,7 @@ def named_sites(incomplete: str) -> list[str]:
     return [name for name in site_names() if name.startswith(incomplete)]
 
 
-DryRunOption = Annotated[
-    bool, typer.Option("--dry-run", help="print the script and its warnings, start nothing (--explain: line by line)")
-]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="print the script and its warnings, start nothing")]
 JsonOption = Annotated[bool, typer.Option("--json", help="print machine-readable JSON")]
 
 
@@ -44,15 +42,10 @@ class Behaviour:
         typer.Option("--plan", help="print the memory, time and cost of the launch with their sources, start nothing"),
     ] = False
     dry_run: DryRunOption = False
-    explain: Annotated[bool, typer.Option("--explain", help="with --dry-run: what each line of the script is for")] = (
-        False
-    )
     wait: Annotated[bool, typer.Option("--wait", help="wait for the end, then report")] = False
     follow: Annotated[bool, typer.Option("--follow", help="as --wait, and show the output meanwhile")] = False
     json: JsonOption = False
 
     def __post_init__(self) -> None:
-        if self.explain and not self.dry_run:
-            raise RequestError("--explain goes with --dry-run")
         if self.plan and self.dry_run:
             raise RequestError("--plan and --dry-run exclude each other: drop one")

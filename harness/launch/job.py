@@ -27,11 +27,9 @@ from harness.launch.before.disturbing_variables import DISTURBING_VARIABLES
 from harness.launch.before.lookup import only_here
 from harness.launch.container import container_words
 from harness.launch.exercises.base import (
-    DEFAULT,
     CommandPlace,
     DeviceKind,
     ExercisePlan,
-    FieldDefault,
     LaunchCommand,
     LaunchTarget,
     TrainedModel,
@@ -40,7 +38,7 @@ from harness.launch.exercises.base import (
 )
 from harness.launch.profilers.choice import Profiler, choose_profiler, nsys_doubts, nsys_set, nsys_words
 from harness.launch.profilers.record import seconds_of
-from harness.launch.sources import sources_of_settings, sources_of_words
+from harness.launch.settings import flags_of_settings
 from harness.site.site import Site
 
 USUAL_GPUS_PER_NODE = 4
@@ -103,10 +101,11 @@ class Job:
     folders: list[str]  # of the run directory, for what the training itself writes there
     expects: list[str]  # reports that must be there afterwards, relative to the run directory
     requested: AnyExperiment  # as it was resolved
-    sources: dict[str, str]  # where values come from that are no defaults, by field
+    set_by: dict[str, str]  # flags, by the line of the settings that they set
+    which_python: str = ""  # trains: of the user's shell or of the container, as a sentence
 
     def as_json(self) -> dict[str, Any]:
-        left_out: dict[str, Any] = {"requested": True, "sources": True, "files": {HIDDEN_FILE}}
+        left_out: dict[str, Any] = {"requested": True, "set_by": True, "which_python": True, "files": {HIDDEN_FILE}}
         return dict(_writer().dump_python(self, mode="json", exclude=left_out))
 
     @property
@@ -202,16 +201,14 @@ def _writer() -> TypeAdapter[Job]:
     return TypeAdapter(Job)
 
 
-def resolve(requested: Experiment, site: Site, machine: Machine, sources: Mapping[str, str] | None = None) -> Job:
-    """The job that `requested` is at `site`. sources: where the values of the request and of the site come from, by
-    field, those of the site as `site.account`; what is not there is a default. Raises RequestError: the experiment
-    cannot run at the site; one line per reason."""
-    given = dict(sources or {})
+def resolve(requested: Experiment, site: Site, machine: Machine, flags: Mapping[str, str] | None = None) -> Job:
+    """The job that `requested` is at `site`. flags: those that set a field of the request, by field. Raises
+    RequestError: the experiment cannot run at the site; one line per reason."""
     site = launch_of(requested).site_for(requested, site)
     device: DeviceKind = ("cuda" if machine.gpus else "cpu") if site.device == "auto" else site.device
     chosen = _model(requested, device)
     model = chosen.model
-    experiment = resolve_defaults(requested, site, machine, device, chosen, sources=given)
+    experiment = resolve_defaults(requested, site, machine, device, chosen)
     launch = launch_of(experiment)
     profiler = choose_profiler(experiment, site, device, has_nsys=machine.has_nsys)
     own_python = python_of(site, machine)
@@ -238,10 +235,6 @@ def resolve(requested: Experiment, site: Site, machine: Machine, sources: Mappin
     env = _environment(site, device, plan, variables, _threads(experiment, site, machine, cpus))
     folder = next((command.folder for command in plan.commands if command.folder), output_dir)
     own: list[Word] = [str(ROOT), runs_dir, *plan.folders]
-    given |= sources_of_words(given, requested, place, chosen, plan)
-    given |= sources_of_settings(given, experiment, place, plan)
-    given[f"bind {ROOT}"] = "the checkout"
-    given[f"bind {runs_dir}"] = f"the folder of the runs, {given.get('output_dir', DEFAULT)}"
     return Job(
         experiment=experiment,  # type: ignore[arg-type]  # an instance of one of the union's classes
         site=site,
@@ -274,36 +267,27 @@ def resolve(requested: Experiment, site: Site, machine: Machine, sources: Mappin
         folders=sorted({str(PurePosixPath(t.path).parent) for t in variables.values() if isinstance(t, InRun)}),
         expects=reports_of(experiment, profiler) if plan.expects is None else plan.expects,
         requested=requested,  # type: ignore[arg-type]  # as above
-        sources=given,
+        set_by=flags_of_settings(flags or {}, experiment, place, plan),
     )
 
 
 def resolve_defaults(
-    experiment: Experiment,
-    site: Site,
-    machine: Machine,
-    device_kind: DeviceKind,
-    trained_model: TrainedModel,
-    *,
-    sources: dict[str, str],
+    experiment: Experiment, site: Site, machine: Machine, device_kind: DeviceKind, trained_model: TrainedModel
 ) -> Experiment:
-    """The experiment with all fields filled in that depend on the site, the machine or the model. sources: as in
-    `resolve`; those of the fields are added. Raises RequestError: the experiment cannot run there; one line per reason.
-    """
+    """The experiment with all fields filled in that depend on the site, the machine or the model. Raises RequestError:
+    the experiment cannot run there; one line per reason."""
     if backend_of(site).RUNS_HERE and device_kind == "cuda" and not machine.gpus:
         raise RequestError(
             f"site {site.name} has device: cuda, but this machine shows no NVIDIA GPU "
             "(CUDA_VISIBLE_DEVICES can hide it): write device: auto or cpu, or choose another site"
         )
     launch = launch_of(experiment)
-    usual = _gpus_per_node(experiment, site, machine, device_kind, sources)
-    gpus = experiment.gpus_per_node or int(usual.value)
+    usual = _gpus_per_node(experiment, site, machine, device_kind)
+    gpus = experiment.gpus_per_node or usual
     target = LaunchTarget(site, device_kind, gpus, trained_model.model, trained_model.checkpoint)
     defaults = {"gpus_per_node": usual, **launch.defaults(experiment, target)}
     filled = {name: default for name, default in defaults.items() if getattr(experiment, name) is None}
-    sources |= {name: default.source for name, default in filled.items()}
-    given = dict(experiment) | {name: default.value for name, default in filled.items()}
-    resolved, errors = validate(type(experiment), given)
+    resolved, errors = validate(type(experiment), dict(experiment) | filled)
     errors += launch.misfits(experiment, resolved, target)
     errors += _misfits(experiment, target, machine)
     if errors or resolved is None:
@@ -311,20 +295,17 @@ def resolve_defaults(
     return resolved
 
 
-def _gpus_per_node(
-    experiment: Experiment, site: Site, machine: Machine, device_kind: DeviceKind, sources: Mapping[str, str]
-) -> FieldDefault:
+def _gpus_per_node(experiment: Experiment, site: Site, machine: Machine, device_kind: DeviceKind) -> int:
     launch = launch_of(experiment)
     if of_site := site.defaults.get("gpus_per_node"):
-        return FieldDefault(of_site, f"site {site.name} (defaults.gpus_per_node)")
+        return int(of_site)
     if device_kind == "cpu" and launch.usual_cpu_ranks is not None:
-        return FieldDefault(launch.usual_cpu_ranks)
+        return launch.usual_cpu_ranks
     if not backend_of(site).RUNS_HERE:
-        return FieldDefault(site.gpus.per_node or USUAL_GPUS_PER_NODE, sources.get("site.gpus.per_node", DEFAULT))
+        return site.gpus.per_node or USUAL_GPUS_PER_NODE
     if device_kind == "cuda":
-        return FieldDefault(machine.gpus, "the GPUs of this machine")
-    ranks = launch.cpu_ranks(experiment, max(1, min(machine.cores, USUAL_CPU_RANKS)))
-    return FieldDefault(ranks, "the cores of this machine")
+        return machine.gpus
+    return launch.cpu_ranks(experiment, max(1, min(machine.cores, USUAL_CPU_RANKS)))
 
 
 def _misfits(experiment: Experiment, target: LaunchTarget, machine: Machine) -> Iterator[str]:
@@ -386,11 +367,9 @@ def _model(experiment: Experiment, device_kind: DeviceKind) -> TrainedModel:
     if not isinstance(experiment, Training):
         return TrainedModel()
     model, file, checkpoint = find_model(experiment.model or experiment.default_model)
-    source = f"{DEFAULT}: the model of exercise {experiment.exercise}"
     if device_kind == "cpu" and experiment.model is None and model.tiny_twin:
         model, file, checkpoint = find_model(model.tiny_twin)
-        source = f"{DEFAULT}: the small model in place of {experiment.default_model}, because there is no GPU"
-    return TrainedModel(model, str(file) if file else None, str(checkpoint) if checkpoint else None, source)
+    return TrainedModel(model, str(file) if file else None, str(checkpoint) if checkpoint else None)
 
 
 def _checkpoint(experiment: Experiment, site: Site, trained_model: TrainedModel) -> Word | None:

@@ -14,7 +14,7 @@ from harness.launch.argv import assignments, continued, quote, quote_all, quote_
 from harness.launch.backends.registry import backend_of
 from harness.launch.before.check import check_script
 from harness.launch.job import REQUEST, Job
-from harness.launch.sources import SETTINGS, setting_of
+from harness.launch.settings import SETTINGS, setting_of
 
 BELOW = "# The settings that the programs read from the run's folder; a copy of the script may name files of its own.\n"
 

@@ -7,7 +7,7 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from operator import attrgetter
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,8 +18,8 @@ from harness.launch.backends.allocation import placed
 from harness.launch.backends.protocol import Submission, Together
 from harness.launch.backends.registry import backend_of
 from harness.launch.before.check import check
-from harness.launch.before.shells_python import ACTIVE, SHELLS_PYTHON, python_or_container
-from harness.launch.exercises.base import DEFAULT, launch_of
+from harness.launch.before.shells_python import python_or_container
+from harness.launch.exercises.base import launch_of
 from harness.launch.job import Job, Machine, resolve
 from harness.launch.record import record_of
 from harness.launch.render import render_template, script_of
@@ -52,18 +52,16 @@ class PreparedLaunch(NamedTuple):
     where: str = ""
 
 
-def prepare(experiment: Experiment, site: Site, sources: Mapping[str, str] | None = None) -> PreparedLaunch:
-    """The experiment resolved for this machine. sources: as `resolve` takes them. Raises RequestError: it cannot run at
+def prepare(experiment: Experiment, site: Site, flags: Mapping[str, str] | None = None) -> PreparedLaunch:
+    """The experiment resolved for this machine. flags: as `resolve` takes them. Raises RequestError: it cannot run at
     the site."""
     asked = launch_of(experiment).with_whole_paths(experiment)  # the record has the same meaning in every folder
     here, where = placed(asked, site, os.environ)
-    found = {**(sources or {}), "output_dir": "HARNESS_RUNS" if os.environ.get("HARNESS_RUNS") else DEFAULT}
-    if isinstance(asked, OwnTraining) and found.get("python", ACTIVE) == ACTIVE:
-        asked, found[SHELLS_PYTHON] = python_or_container(asked, site, os.environ)
-    for path in ("gpus.per_node", "cpus_per_node"):
-        if attrgetter(path)(here) != attrgetter(path)(site):
-            found[f"site.{path}"] = "the allocation of this shell"
-    return PreparedLaunch(asked, resolve(asked, here, this_machine(), found), where)
+    flags, which_python = flags or {}, ""
+    if isinstance(asked, OwnTraining) and "python" not in flags:
+        asked, which_python = python_or_container(asked, site, os.environ)
+    job = replace(resolve(asked, here, this_machine(), flags), which_python=which_python)
+    return PreparedLaunch(asked, job, where)
 
 
 class Start(NamedTuple):

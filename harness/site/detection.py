@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from harness.common.errors import RequestError
 from harness.experiment.yaml_file import parse_yaml
-from harness.site.site import SITES, Detect, Site, load_site, set_fields, site_names
+from harness.site.site import SITES, Detect, Site, load_site, site_names
 from harness.site.slurm_commands import controller_answers
 
 _NAMES_GPU = re.compile(r"\d+|(GPU|MIG)-\S+")
@@ -23,21 +23,18 @@ COURSE = "HARNESS_COURSE_FOLDER"
 
 
 class SiteChoice(NamedTuple):
-    """sources: where values that are no defaults come from, by field: those of the site as `site.account`, and those of
-    an experiment that was asked for in the same line."""
+    """flags: those that set a field of the experiment that was asked for in the same line, by field."""
 
     site: Site
     reason: str
-    sources: Mapping[str, str] = {}
+    flags: Mapping[str, str] = {}
 
 
 def choose_site(name: str | None, environ: Mapping[str, str] = os.environ) -> SiteChoice:
     """The site to use, with the files of its course: `--site`, then HARNESS_SITE (empty is unset), then detection, else
     `local`. Raises RequestError: the site named does not exist, or its file is wrong; or the folder that
     HARNESS_COURSE_FOLDER names cannot be read."""
-    choice = _chosen(name, environ)
-    of_file = {f"site.{path}": f"site {choice.site.name} ({path})" for path in set_fields(choice.site)}
-    return with_course(choice._replace(sources=of_file), environ)
+    return with_course(_chosen(name, environ), environ)
 
 
 def with_course(choice: SiteChoice, environ: Mapping[str, str]) -> SiteChoice:
@@ -67,11 +64,7 @@ def with_course(choice: SiteChoice, environ: Mapping[str, str]) -> SiteChoice:
     if not there:
         return choice
     words = ", ".join(name.removesuffix("_dir") for name in there)
-    fields = [f"site.{'container.' * (name == 'image')}{name}" for name in there if name != "packages"]
-    own = dict.fromkeys(
-        [*fields, f"site.container.binds {folder}"], COURSE if given else f"site {site.name} (course.folder)"
-    )
-    return SiteChoice(site.model_copy(update=found), f"{choice.reason}; {words} of {folder}", {**choice.sources, **own})
+    return SiteChoice(site.model_copy(update=found), f"{choice.reason}; {words} of {folder}")
 
 
 def _chosen(name: str | None, environ: Mapping[str, str]) -> SiteChoice:

@@ -300,16 +300,6 @@ def override(site: Site, given: Mapping[str, Any]) -> Site:
         raise RequestError("\n".join(lines)) from None
 
 
-def set_fields(part: BaseModel) -> Iterator[str]:
-    """The fields that the file of a site sets, with dots between the names of its parts."""
-    for name in part.model_fields_set:
-        inner = getattr(part, name)
-        if inner is not None:
-            yield name
-        if isinstance(inner, BaseModel):
-            yield from (f"{name}.{each}" for each in set_fields(inner))
-
-
 def _validated(path: Path, data: object) -> Site:
     if not isinstance(data, Mapping):
         raise RequestError(f"site file {path}: it must be a mapping of fields (see configs/sites/slurm.yaml)")

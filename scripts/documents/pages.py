@@ -25,7 +25,6 @@ from harness.analysis.metrics import KEPT, METRICS, OF_KIND, Metric, OfKind
 from harness.analysis.summary import Summary, SummaryPart
 from harness.analysis.summary.base import field_texts, parts_of
 from harness.cli.command import read_launch
-from harness.cli.launch.explain import groups, name_of
 from harness.cli.launch.faults import where
 from harness.common.faults.fault import FAULTS
 from harness.common.paths import ROOT
@@ -149,6 +148,21 @@ class SlidesOption(NamedTuple):
 
 def slides_options() -> list[SlidesOption]:
     return [SlidesOption(**row) for row in _slide()["options"]]
+
+
+def groups(words: Sequence[str | Shell]) -> list[list[str | Shell]]:
+    """The words of a command, each option with its values."""
+    found: list[list[str | Shell]] = []
+    for word in words:
+        if not found or shown(word).startswith("-"):
+            found.append([])
+        found[-1].append(word)
+    return found
+
+
+def name_of(text: str) -> str:
+    """An option's name, without dashes and value."""
+    return re.split("[= ]", text.lstrip("-"), maxsplit=1)[0]
 
 
 def our_options() -> dict[str, list[str]]:

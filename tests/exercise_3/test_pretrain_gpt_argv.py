@@ -26,7 +26,7 @@ def argv(
     """The experiment as resolved on Leonardo, with four GPUs per node."""
     sizes, _, _ = find_model(model)
     asked = Megatron.model_validate({"engine": "megatron-lm"} | (fields or {}))
-    fitted = resolve_defaults(asked, load_site("leonardo"), LOGIN, "cuda", TrainedModel(sizes), sources={})
+    fitted = resolve_defaults(asked, load_site("leonardo"), LOGIN, "cuda", TrainedModel(sizes))
     assert isinstance(fitted, Megatron)
     return pretrain_gpt_argv(fitted, sizes, profile=profile, mock_data=mock_data)
 

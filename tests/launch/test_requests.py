@@ -34,7 +34,6 @@ REFUSED: list[tuple[list[str] | str, str | list[str]]] = [
     (["run", "-e", "1", "--", "--fsdp"], "run: name your script after --, as in"),
     (["run", "last", "-n", "2"], "run: --nodes does not go with a run to launch again (bash slurm.sh help run)"),
     (["run", "last", "--plan", "--dry-run"], "--plan and --dry-run exclude each other: drop one"),
-    (["lesson", "mystery", "-e", "1", "--explain"], "--explain goes with --dry-run"),
     (
         ["export", "svg", "x"],
         "there is no command 'export svg': did you mean csv? (bash slurm.sh help export lists all)",
@@ -268,7 +267,6 @@ REFUSED: list[tuple[list[str] | str, str | list[str]]] = [
     ("-e 1 --mixed-precision --no-mixed-precision", "exclude each other: drop one"),
     ("-e 1 --profiler torch --no-profile", "--profiler torch and --no-profile exclude each other: drop one"),
     ("-e 1 --no-profile --profiler torch", "--no-profile and --profiler torch exclude each other: drop one"),
-    ("-e 1 --explain", "--explain goes with --dry-run"),
     # the arguments of the course's slide, and a part of a flag
     (
         "-e 2 -- --model-path /x/Mistral",

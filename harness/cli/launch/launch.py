@@ -25,9 +25,7 @@ from harness.experiment.exercises import Experiment
 from harness.experiment.options import options_of
 from harness.experiment.own import HOW_TO_TYPE
 from harness.experiment.parse import build_experiment
-from harness.launch.before.shells_python import ACTIVE
 from harness.launch.exercises.base import launch_of
-from harness.launch.sources import TYPED
 from harness.run import Run
 from harness.site.detection import SiteChoice, choose_site
 from harness.site.site import Site, override
@@ -72,20 +70,15 @@ def request_of(line: CommandLine) -> tuple[Experiment, SiteChoice]:
     site = _or_error(errors, lambda: override(place, changes))
     if errors or choice is None or experiment is None or site is None:
         raise RequestError("\n".join(errors))
-    return experiment, SiteChoice(site, choice.reason, _sources(line, experiment, choice))
+    return experiment, SiteChoice(site, choice.reason, _flags_of_fields(line, experiment))
 
 
-def _sources(line: CommandLine, experiment: Experiment, choice: SiteChoice) -> dict[str, str]:
-    """Where the values that are no defaults come from: a flag, else the site's file."""
-    found = {name: f"site {choice.site.name} (defaults.{name})" for name in choice.site.defaults}
-    found |= dict(choice.sources)
-    if line.script is not None:
-        found |= {"exercise": TYPED, "command": "the folder of your program"}
-        found |= {"start_in": "the folder where you typed the command", "python": ACTIVE}
-    for part, options in ("", options_of(type(experiment))), ("site.", options_of(Site)):
-        for option in options:
-            written = [name for name in line.typed if name in option.flag.names]
-            found |= {f"{part}{option.field}": f"flag {written[-1]}"} if written else {}
+def _flags_of_fields(line: CommandLine, experiment: Experiment) -> dict[str, str]:
+    """The flags that set fields of the experiment, as they were typed, by field."""
+    found = {}
+    for option in options_of(type(experiment)):
+        if written := [name for name in line.typed if name in option.flag.names]:
+            found[option.field] = written[-1]
     return found
 
 
@@ -119,7 +112,7 @@ def go(experiment: Experiment, choice: SiteChoice, behaviour: Behaviour, command
     from harness.launch.submit import prepare
 
     print(f"site: {choice.site.name} ({choice.reason})", file=sys.stderr)
-    prepared = prepare(experiment, choice.site, choice.sources)
+    prepared = prepare(experiment, choice.site, choice.flags)
     job = prepared.job
     if prepared.where:
         print(f"runs {prepared.where}" if job.site.scheduler == ALLOCATION else prepared.where, file=sys.stderr)
@@ -132,12 +125,6 @@ def go(experiment: Experiment, choice: SiteChoice, behaviour: Behaviour, command
             print(line, file=sys.stderr)
         warn([*warnings_of(job, os.environ), *forewarnings(job, os.environ)])
         text = script_of(job)
-        if behaviour.explain:
-            from harness.cli.launch.explain import as_text, explained
-
-            rows = explained(job, text)
-            print(json.dumps([row._asdict() for row in rows], indent=1) if behaviour.json else as_text(rows))
-            return 0
         # A file gets the script to the character; a terminal is not steered by a folder's name.
         out = sys.stdout if sys.stdout.isatty() else unguarded(sys.stdout)
         out.write(json.dumps(job.as_json(), indent=1) + "\n" if behaviour.json else text + settings_of(job))

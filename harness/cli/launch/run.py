@@ -46,7 +46,7 @@ def run(
         return launch_line(line if name is None else line._replace(words=[name, *line.words]), behaviour, [RUN])
     if name is None or name.endswith(".py"):
         raise RequestError(f"run: name your script after --, as in {HOW_TO_TYPE}, or a run to launch again: run last")
-    if wrong := [*line.complaints, *line.unknown, *line.given, *line.words, *["--explain"] * behaviour.explain]:
+    if wrong := [*line.complaints, *line.unknown, *line.given, *line.words]:
         raise RequestError(f"run: {wrong[0]} does not go with a run to launch again ({COMMAND} help run)")
     return _again(name, behaviour, yes)
 

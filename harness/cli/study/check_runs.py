@@ -42,7 +42,7 @@ from harness.study.series.points import SeriesTask
 from harness.study.series.runner import SeriesOutcome, SeriesProgress
 from harness.study.series.runs import known_series
 
-_OF_A_LAUNCH = frozenset({"--plan", "--dry-run", "--explain", "--wait", "--follow", "--json"})
+_OF_A_LAUNCH = frozenset({"--plan", "--dry-run", "--wait", "--follow", "--json"})
 Arms = tuple[series.CheckArm, series.CheckArm]
 Pair = tuple[Revision, Revision]
 

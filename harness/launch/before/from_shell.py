@@ -11,7 +11,6 @@ from harness.common.system.inherited import own_limits, unusual
 from harness.experiment.own import OwnTraining
 from harness.launch.argv import shown
 from harness.launch.backends.registry import backend_of
-from harness.launch.before.shells_python import SHELLS_PYTHON
 from harness.launch.exercises.base import launch_of
 from harness.launch.job import Job
 
@@ -57,7 +56,7 @@ def _what_it_brings(environ: Mapping[str, str], job: Job) -> list[str]:
     lines = []
     if variables := shell_variables(environ, job) | unusual(shell_limits(job)):
         lines.append(f"from your shell: {variables_in_words(variables)}")
-    lines += filter(None, [job.sources.get(SHELLS_PYTHON)])
+    lines += filter(None, [job.which_python])
     if job.env.get("PYTHONNOUSERSITE") == "1" and isinstance(job.experiment, OwnTraining) and _has_user_packages():
         lines.append('~/.local is not seen in the container: PYTHONNOUSERSITE: "" in env: of the site file shows it')
     if variables := not_used(environ, job):

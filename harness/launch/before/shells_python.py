@@ -8,9 +8,6 @@ from harness.common.system.training_python import active_python, ask_python
 from harness.experiment.own import OwnTraining
 from harness.site.site import Site
 
-ACTIVE = "the active environment"  # the source of its Python
-SHELLS_PYTHON = "python of the shell"  # among a job's sources: the sentence on it
-
 
 def python_or_container(experiment: OwnTraining, site: Site, environ: Mapping[str, str]) -> tuple[OwnTraining, str]:
     """The training with the Python of the user's active environment in place of the site's container, or without it

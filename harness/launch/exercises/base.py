@@ -30,7 +30,6 @@ LAUNCHES = {
     "OwnTraining": "harness.launch.exercises.own:LAUNCH",
 }
 TORCHRUN_JSC = "torchrun_jsc"
-DEFAULT = "default of training-traces"
 _USUAL = ("python3", "python")
 _PLAIN = re.compile(r"[\w/.+@ -]*")  # a path that the first line of a script can name
 
@@ -69,7 +68,7 @@ class ExercisePlan:
     commands: list[LaunchCommand]  # on every node
     after: list[LaunchCommand] = field(default_factory=list)  # then on the first
     files: dict[str, str] = field(default_factory=dict)  # small files of the run
-    folders: dict[Word, str] = field(default_factory=dict)  # a container must see them; the field that names each
+    folders: list[Word] = field(default_factory=list)  # a container must see them
     environment: dict[str, Word] = field(default_factory=dict)
     python_path: str = str(ROOT)  # where the training's Python finds what is ours
     keeps_users: bool = False  # PYTHONPATH and OMP_NUM_THREADS as the user or a module has set them
@@ -79,25 +78,11 @@ class ExercisePlan:
 
 
 class TrainedModel(NamedTuple):
-    """The model to train: its sizes, its file if it is one of ours, and the checkpoint's folder if one was named.
-    source: why it is this one, if no model was named."""
+    """The model to train: its sizes, its file if it is one of ours, and the checkpoint's folder if one was named."""
 
     model: Model | None = None
     file: str | None = None
     checkpoint: str | None = None
-    source: str = DEFAULT
-
-
-class FieldDefault(NamedTuple):
-    """The value of a field that the request leaves open, and where it comes from."""
-
-    value: Any
-    source: str = DEFAULT
-
-
-def default_of_model(model: Model, name: str) -> FieldDefault:
-    """What the model's file has among its defaults under this name."""
-    return FieldDefault(getattr(model.defaults, name), f"model {model.name} (defaults.{name})")
 
 
 class LaunchTarget(NamedTuple):
@@ -138,7 +123,7 @@ class Launch(Generic[Requested]):
         """Processes on a machine without GPU; usual: their number for other exercises."""
         return usual
 
-    def defaults(self, experiment: Requested, target: LaunchTarget) -> dict[str, FieldDefault]:
+    def defaults(self, experiment: Requested, target: LaunchTarget) -> dict[str, Any]:
         """The fields that depend on the site, the device or the model, as they are if the request leaves them open."""
         return {}
 

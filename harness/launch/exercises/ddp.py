@@ -26,7 +26,7 @@ class DDPLaunch(TrainingLaunch[DDP]):
         path = str(script) if own else script_path(experiment, str(script))
         plan = accelerated_plan(experiment, place, "ddp", path)
         if own:
-            plan.folders[str(script.parent)] = "script"  # with the modules beside it
+            plan.folders.append(str(script.parent))  # with the modules beside it
         return plan
 
     def with_whole_paths(self, experiment: DDP) -> DDP:

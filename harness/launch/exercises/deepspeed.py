@@ -9,7 +9,7 @@ from typing import Any
 from harness.common.run_folder.run_files import DS_CONFIG
 from harness.experiment.deepspeed import DeepSpeed
 from harness.launch.argv import RUN_DIR, join
-from harness.launch.exercises.base import DEFAULT, CommandPlace, ExercisePlan, FieldDefault, LaunchTarget, script_path
+from harness.launch.exercises.base import CommandPlace, ExercisePlan, LaunchTarget, script_path
 from harness.launch.exercises.training import TrainingLaunch, accelerated_plan
 
 # How much is communicated at once, in parameters (not bytes), by DeepSpeed's names; of the workshop. Without overlap
@@ -81,10 +81,10 @@ def as_json(config: Mapping[str, Any]) -> str:
 class DeepSpeedLaunch(TrainingLaunch[DeepSpeed]):
     """accelerate starts the exercise's script with DeepSpeed's plugin."""
 
-    def defaults(self, experiment: DeepSpeed, target: LaunchTarget) -> dict[str, FieldDefault]:
+    def defaults(self, experiment: DeepSpeed, target: LaunchTarget) -> dict[str, Any]:
         usual = super().defaults(experiment, target)
         if experiment.zero_stage == 3:
-            usual["hpz_partition"] = FieldDefault(target.gpus_per_node, f"{DEFAULT}: the GPUs per node")
+            usual["hpz_partition"] = target.gpus_per_node
         return usual
 
     def plan(self, experiment: DeepSpeed, place: CommandPlace) -> ExercisePlan:

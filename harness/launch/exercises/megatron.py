@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 from harness.common.errors import RequestError
 from harness.common.faults.fault import layers_at_the_end, parse_fault
@@ -15,16 +15,7 @@ from harness.experiment.exercises import Megatron
 from harness.experiment.model import Model
 from harness.launch.argv import Word, from_site
 from harness.launch.before.lookup import why_missing
-from harness.launch.exercises.base import (
-    DEFAULT,
-    CommandPlace,
-    ExercisePlan,
-    FieldDefault,
-    LaunchTarget,
-    default_of_model,
-    script_path,
-    torchrun,
-)
+from harness.launch.exercises.base import CommandPlace, ExercisePlan, LaunchTarget, script_path, torchrun
 from harness.launch.exercises.training import TrainingLaunch, around_each_rank, training_argv, training_plan
 from harness.site.site import Site
 
@@ -144,24 +135,20 @@ class MegatronLaunch(TrainingLaunch[Megatron]):
         needed = -(-experiment.model_ranks // experiment.nodes)
         return max(usual, needed) if max(usual, needed) % needed == 0 else needed
 
-    def defaults(self, experiment: Megatron, target: LaunchTarget) -> dict[str, FieldDefault]:
+    def defaults(self, experiment: Megatron, target: LaunchTarget) -> dict[str, Any]:
         """The largest tensor-parallel size that a node allows, and a usual global batch in whole micro-batches."""
-        usual: dict[str, FieldDefault] = {}
+        usual: dict[str, Any] = {}
         gpus, on_gpu, micro = target.gpus_per_node, target.device == "cuda", experiment.micro_batch_size or 1
         if target.model is not None:
             bf16 = on_gpu if experiment.mixed_precision is None else experiment.in_bf16
-            size = default_of_model(target.model, target.model.defaults.micro_batch(bf16, pretrains=True))
-            usual["seq_length"] = default_of_model(target.model, "pretrain_seq_length")
-            usual["micro_batch_size"], micro = size, experiment.micro_batch_size or size.value
+            size = getattr(target.model.defaults, target.model.defaults.micro_batch(bf16, pretrains=True))
+            usual["seq_length"] = target.model.defaults.pretrain_seq_length
+            usual["micro_batch_size"], micro = size, experiment.micro_batch_size or size
         world, others = experiment.nodes * gpus, experiment.pp * experiment.cp
         tp = experiment.tp or next((t for t in range(gpus, 0, -1) if world % (t * others) == 0), 1)
         whole = usual_global_batch(micro, world // (tp * others), on_cpu=not on_gpu)
         # In fp32 an A100 is 16 times slower; a CPU without bf16 units is 7 times slower in bf16.
-        return usual | {
-            "mixed_precision": FieldDefault(on_gpu, f"{DEFAULT}: bf16 on GPUs, fp32 on CPU"),
-            "tp": FieldDefault(tp, f"{DEFAULT}: a node's GPUs divided by --pp and --cp"),
-            "global_batch_size": FieldDefault(whole, f"{DEFAULT}: 128; on CPU 8 micro-batches"),
-        }
+        return usual | {"mixed_precision": on_gpu, "tp": tp, "global_batch_size": whole}
 
     def misfits(self, experiment: Megatron, resolved: Megatron | None, target: LaunchTarget) -> Iterator[str]:
         yield from super().misfits(experiment, resolved, target)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from harness.common.display.printable import printable
 from harness.common.errors import nearest
@@ -26,7 +26,6 @@ from harness.launch.exercises.base import (
     TORCHRUN_JSC,
     CommandPlace,
     ExercisePlan,
-    FieldDefault,
     Launch,
     LaunchCommand,
     LaunchTarget,
@@ -142,11 +141,11 @@ class OwnLaunch(Launch[OwnTraining]):
     def profiler(self, experiment: OwnTraining) -> Literal["none"] | None:
         return "none" if experiment.memory else None
 
-    def defaults(self, experiment: OwnTraining, target: LaunchTarget) -> dict[str, FieldDefault]:
+    def defaults(self, experiment: OwnTraining, target: LaunchTarget) -> dict[str, Any]:
         if experiment.form == "command":
             return {}
         ranks = experiment.nodes * target.gpus_per_node
-        return {"launcher": FieldDefault("torchrun" if ranks > 1 else "python")}
+        return {"launcher": "torchrun" if ranks > 1 else "python"}
 
     def misfits(self, experiment: OwnTraining, resolved: OwnTraining | None, target: LaunchTarget) -> Iterator[str]:
         for word in ("::", ":then:"):
@@ -184,9 +183,9 @@ class OwnLaunch(Launch[OwnTraining]):
         told |= {"memory": True} if experiment.memory else {}
         files = {OBSERVE.name: json.dumps(told | {"faults": list(experiment.faults)}, indent=1) + "\n"}
         # A container must see where it starts, and the script's folder with the modules beside it.
-        folders: dict[Word, str] = {experiment.start_in: "start_in"}
+        folders: list[Word] = [experiment.start_in]
         if experiment.form == "script":
-            folders.setdefault(str((Path(experiment.start_in) / expanded(experiment.program)).parent), "command")
+            folders.append(str((Path(experiment.start_in) / expanded(experiment.program)).parent))
         if experiment.launcher == "accelerate":
             files |= accelerate_settings.accelerate_files(experiment, "ddp", experiment.accelerate_config)
         if experiment.launcher == "deepspeed":

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import yaml
 
@@ -24,16 +24,7 @@ from harness.experiment.training import ProfiledTraining, Training
 from harness.launch.argv import MASTER_ADDR, MASTER_PORT, NODE, RUN_DIR, Word, from_site, join, parent
 from harness.launch.before.lookup import holds, why_missing
 from harness.launch.exercises.accelerate_settings import accelerate_files
-from harness.launch.exercises.base import (
-    CommandPlace,
-    ExercisePlan,
-    FieldDefault,
-    Launch,
-    LaunchCommand,
-    LaunchTarget,
-    default_of_model,
-    program,
-)
+from harness.launch.exercises.base import CommandPlace, ExercisePlan, Launch, LaunchCommand, LaunchTarget, program
 from harness.site.site import Site
 
 if TYPE_CHECKING:
@@ -95,13 +86,13 @@ Trained = TypeVar("Trained", bound=Training)
 class TrainingLaunch(Launch[Trained]):
     """One training, with or without a profiler; then a conversion for Paraver where the request has it."""
 
-    def defaults(self, experiment: Trained, target: LaunchTarget) -> dict[str, FieldDefault]:
+    def defaults(self, experiment: Trained, target: LaunchTarget) -> dict[str, Any]:
         if target.model is None:
             return {}
         size = target.model.defaults.micro_batch(experiment.in_bf16)
         return {
-            "seq_length": default_of_model(target.model, "seq_length"),
-            "micro_batch_size": default_of_model(target.model, size),
+            "seq_length": target.model.defaults.seq_length,
+            "micro_batch_size": getattr(target.model.defaults, size),
         }
 
     def misfits(self, experiment: Trained, resolved: Trained | None, target: LaunchTarget) -> Iterator[str]:
@@ -189,14 +180,14 @@ def paraver_command(place: CommandPlace, experiment: ProfiledTraining) -> Launch
     return LaunchCommand(title, convert, contained=False, decisive=False)
 
 
-def _folders(experiment: Training, place: CommandPlace) -> dict[Word, str]:
-    """The folders of the command that a container must see, besides the checkout and the run, and the field of each."""
+def _folders(experiment: Training, place: CommandPlace) -> list[Word]:
+    """The folders of the command that a container must see, besides the checkout and the run."""
     prefix = parent(place.megatron_data) if place.megatron_data else None
-    named: dict[str, Word | None] = {"checkpoint": place.checkpoint, "data": place.data, "megatron_data": prefix}
+    named = [place.checkpoint, place.data, prefix]
     if place.profiler == "nsys":
-        files = {"python_trace": experiment.python_trace, "nsys_options": experiment.nsys_options}
-        named |= {field: name for field, name in files.items() if name and Path(name).is_absolute()}
-    return {path: field for field, path in named.items() if path}
+        files = (experiment.python_trace, experiment.nsys_options)
+        named += [name for name in files if name and Path(name).is_absolute()]
+    return list(dict.fromkeys(path for path in named if path))
 
 
 def around_each_rank(experiment: ProfiledTraining, place: CommandPlace) -> list[Word]:
