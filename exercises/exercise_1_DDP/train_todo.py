@@ -6,10 +6,10 @@ Fill the eight gaps with the calls of the slide. `README.md` beside this file ex
     torch.cuda.cudart().cudaProfilerStop()      torch.cuda.nvtx.range_pop()
 
 nsys receives them on a GPU. Without a GPU, or with torch.profiler, the harness records the same calls (`by_calls`). The
-script trains with any number of gaps filled. Run it, and check what you added:
+script trains with any number of gaps filled. Run it, and look at what you added:
 
     bash slurm.sh -e 1 --script train_todo.py
-    python3 exercises/exercise_1_DDP/check_ranges.py last
+    bash slurm.sh report last --full
 
 Without the harness, in the checkout:
 
