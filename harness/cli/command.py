@@ -18,7 +18,6 @@ import typer
 from typer.core import TyperCommand
 
 from harness.cli.commands import COMMANDS, LAUNCH, CommandEntry
-from harness.cli.options import Alone
 from harness.cli.words import HELP, RUN, CheckedWords, CommandLine, TypedFlag, check_words, mistakes, split_launch
 from harness.common.display.format import cut
 from harness.common.display.printable import printable, unguarded
@@ -59,8 +58,8 @@ class Command(TyperCommand):
         options: list[Any] = [each for each in self.get_params(ctx) if each.param_type_name == "option"]
         for param in options:
             names = [*param.opts, *param.secondary_opts]
-            kind, alone = self.details.alone.get(param.name, (str, None))
-            flag = TypedFlag("/".join(names), not param.is_flag, param.multiple, alone, kind is int)
+            alone = self.details.alone.get(param.name)
+            flag = TypedFlag("/".join(names), not param.is_flag, param.multiple, alone)
             found |= dict.fromkeys(names, flag)
         return found
 
@@ -127,18 +126,13 @@ class CommandDetails:
         self.before: Callable[[list[str]], list[str]] = resolve_name(entry.words) if entry.words else list
 
     @cached_property
-    def alone(self) -> dict[str, tuple[Any, str]]:
-        """The options whose value may be left out: its type, and the word that stands for it."""
-        found: dict[str, tuple[Any, str]] = {}
-        for name, parameter in self.parameters.items():
-            hint, *others = get_args(parameter.annotation) or (None,)
-            if alone := next((each for each in others if isinstance(each, Alone)), None):
-                found[name] = (int if int in get_args(hint) else str, alone.word)
-        if self.launch:
-            from harness.cli.launch.parameters import launch_flags
+    def alone(self) -> dict[str, str]:
+        """The flags of a launch whose value may be left out: the word that stands for it."""
+        if not self.launch:
+            return {}
+        from harness.cli.launch.parameters import launch_flags
 
-            found |= {f.identifier: (str, word) for f in launch_flags() if f.homes and (word := f.option.flag.alone)}
-        return found
+        return {f.identifier: word for f in launch_flags() if f.homes and (word := f.option.flag.alone)}
 
     def takes(self, name: str) -> tuple[str, Sequence[str]]:
         """What the values of an option are, in words, and all of them if it takes no others."""

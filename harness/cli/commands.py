@@ -89,11 +89,7 @@ COMMANDS: dict[str, CommandEntry] = {
     "ls": CommandEntry(
         "harness.cli.watch.ls:ls",
         "your runs: flags, step, largest loss",
-        examples=[
-            ("ls", "the newest runs"),
-            ("ls -n 100 --json", "the newest 100, for a script"),
-            ("ls --html", "a page of all runs, to sort, filter and compare"),
-        ],
+        examples=[("ls", "the newest runs"), ("ls -n 100 --json", "the newest 100, for a script")],
     ),
     "watch": CommandEntry(
         "harness.cli.live.watch:watch",

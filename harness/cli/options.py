@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import typer
 
 from harness.common.errors import RequestError
-
-
-class Alone(NamedTuple):
-    """Beside Typer's option in an annotation: its value may be left out, and is then this word."""
-
-    word: str
 
 
 def run_names(incomplete: str) -> list[str]:

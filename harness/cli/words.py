@@ -85,7 +85,6 @@ class TypedFlag(NamedTuple):
     takes_value: bool
     repeats: bool
     alone: str | None
-    takes_number: bool
 
 
 class CheckedWords(NamedTuple):
@@ -137,7 +136,7 @@ def _check_value(word: str, name: str, flags: Mapping[str, TypedFlag], left: deq
         checked.complaints.append(f"{name} takes no value: leave out {printable(word.removeprefix(name))}")
     elif word != name or not flag.takes_value:
         checked.words.append(word)
-    elif flag.alone is not None and not _may_follow(flag, following):
+    elif flag.alone is not None and (following is None or following.startswith("-")):
         checked.words.append(f"{name}={flag.alone}")
     elif following is None or following.partition("=")[0] in flags or re.match("--[A-Za-z]", following):
         checked.complaints.append(f"{name} requires an argument")
@@ -170,10 +169,3 @@ def is_plain(word: str) -> bool:
 
 def _is_value(word: str) -> bool:
     return not word.startswith("-") or re.fullmatch(r"-[0-9.]+", word) is not None
-
-
-def _may_follow(flag: TypedFlag, word: str | None) -> bool:
-    """Whether a word is the value of a flag that could do without."""
-    if word is None:
-        return False
-    return word.isascii() and word.isdigit() if flag.takes_number else not word.startswith("-")

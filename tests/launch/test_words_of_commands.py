@@ -11,7 +11,6 @@ import typer
 from harness.cli.app import execute
 from harness.cli.command import values_of
 from harness.cli.commands import COMMANDS, CommandEntry
-from harness.cli.options import Alone
 from harness.common.errors import RequestError
 
 
@@ -21,8 +20,6 @@ def command(
     *,
     limit: Annotated[int, typer.Option("-n", "--limit", min=1, max=9, help="how many")] = 3,
     out: Annotated[Path | None, typer.Option("-o", "--out", metavar="FILE", help="where")] = None,
-    page: Annotated[str | None, typer.Option(metavar="[FILE]", help="a page"), Alone("here")] = None,
-    verify: Annotated[int | None, typer.Option(metavar="[N]", help="check"), Alone("1")] = None,
     only: Annotated[list[str] | None, typer.Option(help="these")] = None,
     between: Annotated[tuple[str, str] | None, typer.Option(metavar="A B", help="two")] = None,
     window: Annotated[Literal["steps", "gpu"], typer.Option(help="which time")] = "steps",
@@ -53,11 +50,6 @@ def given(*words: str) -> dict[str, Any]:
         (["-n5"], {"limit": 5}),
         (["-n=5"], {"limit": 5}),
         (["-o", "x y"], {"out": "x y"}),
-        (["--page"], {"page": "here"}),
-        (["--page", "-s"], {"page": "here", "sort": True}),
-        (["--page", "p"], {"page": "p"}),
-        (["--verify", "b"], {"verify": 1, "paths": ["a", "b"]}),
-        (["--verify", "2"], {"verify": 2}),
         (["--only", "x", "--only=y"], {"only": ["x", "y"]}),
         (["--between", "x", "y"], {"between": ("x", "y")}),
         (["--window", "gpu"], {"window": "gpu"}),

@@ -22,7 +22,7 @@ SOURCES = (*FOLDERS, "pyproject.toml", "README.md", "LICENSE", "LICENSE-docs")
 # What runs, a course and Python leave in the folders.
 LEFT = (
     "exercises/exercise_1_DDP/profiler/run/run.json", "exercises/exercise_1_DDP/logs/1/log.out",
-    "exercises/.local/1/x.pkl", "exercises/series/a/plan.json", "exercises/runs.html", "configs/course.env",
+    "exercises/.local/1/x.pkl", "exercises/series/a/plan.json", "configs/course.env",
     "harness/cli/__pycache__/main.cpython-311.pyc",
 )  # fmt: skip
 

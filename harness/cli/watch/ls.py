@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import shlex
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import quote
+from typing import Annotated, Any
 
 import typer
 
-from harness.cli.options import Alone, JsonOption
-from harness.cli.terminal import columns, show
+from harness.cli.options import JsonOption
+from harness.cli.terminal import columns
 from harness.cli.watch.results import result_of
 from harness.common.display.format import aligned, amount, cut, duration, middle, percent, span
 from harness.common.display.printable import printable
@@ -25,12 +21,7 @@ from harness.common.system.users import whose
 from harness.experiment.parse import asked_text
 from harness.launch.backends.protocol import PolledState
 from harness.run import Run, all_runs, closed, folder_bytes, no_runs, runs_root, when
-from harness.run.files import naming_flag, write_atomically
 from harness.run.record import RunRecord
-
-if TYPE_CHECKING:
-    from harness.report.elements import StepBar
-    from harness.report.runs_page import ListedRun
 
 Row = dict[str, Any]
 HEAD = ("id", "state", "asked", "step", "useful", "verdict", "age", "size")
@@ -45,20 +36,13 @@ NARROWEST = 20
 def ls(
     as_json: JsonOption = False,
     limit: Annotated[
-        int | None, typer.Option("-n", "--limit", min=1, help=f"runs to show, newest first [{SHOWN}; --html: all]")
-    ] = None,
-    html: Annotated[
-        str | None,
-        typer.Option(metavar="[FILE]", help="write a page of them [runs.html in the runs' folder]"),
-        Alone(""),
+        int | None, typer.Option("-n", "--limit", min=1, help=f"runs to show, newest first [{SHOWN}]")
     ] = None,
 ) -> int:
     """List the runs, newest last: state, flags that differ from the default, step time, the steps' share of the job's
     time, the largest loss or why it failed, age and size."""
-    if as_json and html is not None:
-        raise RequestError("--json with --html: leave one of them out")
     runs = all_runs()
-    rows = rows_of(runs[-(limit or (SHOWN if html is None else len(runs))) :])
+    rows = rows_of(runs[-(limit or SHOWN) :])
     if as_json:
         print(json.dumps(rows, indent=1))
     elif not rows and closed(runs_root()):
@@ -66,7 +50,8 @@ def ls(
     elif not rows:
         print(no_runs(runs_root()))
     else:
-        notes = _print_table(rows) if html is None else _write_page(rows, Path(html or runs_root() / "runs.html"))
+        lines, notes = table(rows)
+        print("\n".join(lines))
         if len(rows) < len(runs):
             notes.append(
                 f"{len(rows)} of {len(runs)} runs are shown, the newest: {COMMAND} ls -n {len(runs)} shows all"
@@ -76,55 +61,6 @@ def ls(
             notes.append(f"not shown: you may not read {shut[0]}{more}{whose(shut[0])}")
         print("".join(f"{note}\n" for note in notes), end="", file=sys.stderr)
     return 0
-
-
-def _print_table(rows: Sequence[Row]) -> list[str]:
-    lines, notes = table(rows)
-    print("\n".join(lines))
-    return notes
-
-
-def _write_page(rows: Sequence[Row], page: Path) -> list[str]:
-    """Write it and print where; returns no notes, which the page has. Raises DiskError: it cannot be written."""
-    from rich.text import Text
-
-    from harness.report.runs_page import runs_page
-
-    if page.is_dir():
-        raise RequestError(f"--html {page}: is a folder; give a file, as in --html {page / 'runs.html'}")
-    listed = [_listed_run(row, page.parent) for row in reversed(rows)]
-    with naming_flag("--html"):
-        write_atomically(page, runs_page(listed, _notes(rows), str(runs_root())))
-    show(Text.assemble(("  page:   ", "dim"), (printable(str(page)), f"dim link {page.absolute().as_uri()}"), "\n"))
-    return []
-
-
-def _listed_run(row: Row, folder: Path) -> ListedRun:
-    """A run on a page that lies in `folder`."""
-    from harness.report.runs_page import ListedRun
-
-    run = Run(Path(row["path"]))
-    bar = _bar(run) if row["state"] == "completed" else None  # as the verdict
-    numbers = {"step": row["step_ns"], "mean step": bar and bar.whole_ns, "size": row["size_bytes"]}
-    return ListedRun(
-        _cells(row) | {"mean step": " · ".join(bar.told) if bar else "–", "submitted": row["submitted"][:16] or "–"},
-        {name: round(number) for name, number in numbers.items() if number is not None},
-        bar,
-        quote(os.path.relpath(run.page, folder.absolute())) if run.page.is_file() else "",
-        shlex.quote(row["job_id"]) if row["submitted"] else "",
-    )
-
-
-def _bar(run: Run) -> StepBar | None:
-    from harness.measure.request import load_summary
-    from harness.report.elements import WINDOW
-    from harness.report.first_screen import bar_of_answer
-
-    try:
-        bar = bar_of_answer(load_summary(str(run.summary))[1]) if run.summary.is_file() else None
-    except RequestError:  # damaged, or of another version
-        return None
-    return bar if bar and bar.what != WINDOW else None
 
 
 def rows_of(runs: Sequence[Run]) -> list[Row]:
