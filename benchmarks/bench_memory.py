@@ -233,7 +233,9 @@ def observed(shape: Shape, *flags: str) -> Said:
         said: Said = json.loads(told([*SLURM, "report", str(run), "--json"], Path(name), runs))
         lines = map(json.loads, METRICS.path(run, 0).read_text(encoding="utf-8").splitlines())
         ends = [line["unix_ns"] for line in lines if line["event"] == "step"]
-        return {"growth": said["memory_growth"], "memory": said.get("memory"), "seconds": (ends[-1] - ends[0]) / 1e9}
+        ranks = said["training"]
+        peak = max(ranks, key=lambda rank: rank.get("sampled_peak_bytes") or 0)["sampled_peak_line"] if ranks else None
+        return {"growth": said["memory_growth"], "peak": peak, "seconds": (ends[-1] - ends[0]) / 1e9}
 
 
 def run_folders(runs: Path) -> list[Path]:
@@ -323,7 +325,7 @@ def judged(shape: Shape) -> Said:
     """One training, with and without `--memory`: what was right, where something is to be said."""
     said, alone = observed(shape, "--memory"), observed(shape)
     row: Said = {"name": shape.name, "of": shape.of, "kind": shape.kind, "truth": shape.bytes}
-    row |= {"cost": said["seconds"] / alone["seconds"], "said": said, "alone": alone}
+    row |= {"cost_s": said["seconds"] - alone["seconds"], "said": said, "alone": alone}
     if shape.of in ("host", "workers"):
         own = [each for each in leaks(said) if each["of"] == shape.of]
         keeper = next((each["keepers"][0] for each in own if each["keepers"]), None)
@@ -334,7 +336,7 @@ def judged(shape: Shape) -> Said:
         row["process_rate"], row["counted_rate"] = close(process, shape.bytes), close(process, row["counted"])
         row["found"] = any(each["of"] == shape.of and each["ranks"] == shape.ranks for each in leaks(alone))
     elif shape.of == "peak":
-        row["line"] = shape.is_at(((said["memory"] or {}).get("peak") or {}).get("where"))
+        row["line"] = shape.is_at(said["peak"])
     elif shape.of == "batch":
         row["batch"] = bool(said["growth"]) and not leaks(said)
     if shape.of in ("none", "batch", "peak"):
@@ -367,15 +369,15 @@ def own(names: Sequence[str]) -> list[Said]:
             print(f"{shape.name}: FAILED {row['failed']}", flush=True)
         else:
             marks = (yes_or_no(row.get(name)) for name in VERDICTS)
-            cells = (mb(shape.bytes), *marks, sentence(row["said"]), f"{row['cost']:.2f}")
+            cells = (mb(shape.bytes), *marks, sentence(row["said"]), f"{row['cost_s']:.1f} s")
             print(f"| {shape.name} | {' | '.join(cells)} |", flush=True)
         rows.append(row)
     print()
     for name, what in VERDICTS.items():
         total([row[name] for row in rows if name in row], what)
-    costs = sorted(row["cost"] for row in rows if "cost" in row)
+    costs = sorted(row["cost_s"] for row in rows if "cost_s" in row)
     if costs:
-        print(f"time with --memory over that without: {costs[0]:.2f} to {costs[-1]:.2f}, mean {fmean(costs):.2f}")
+        print(f"--memory adds {costs[0]:.1f} to {costs[-1]:.1f} s, mean {fmean(costs):.1f} s")
     return rows
 
 
@@ -437,20 +439,23 @@ KILLS = (
 )
 FIRST_STEPS = 30  # before another process begins to take memory
 PIECE_BYTES = 4 << 20
+INSIDE = ("bash", "-c", 'echo $$ >"$0/cgroup.procs" && exec "$@"')  # then the cgroup's folder, and the words
+# The kernel ends the largest process of those with this score, which is the rank, and not who takes the memory.
+CHOSEN_FIRST = ("bash", "-c", 'echo 1000 >/proc/self/oom_score_adj && exec "$0" "$@"')
 
 
 def killed(kill: Kill, shape: Shape) -> Said:
     """Run it in a cgroup, and read what `status` says."""
     with tempfile.TemporaryDirectory() as name, some_cgroup() as group:
         group.limit(kill.limit_mb * 1_000_000)
-        inside = ["bash", "-c", 'echo $$ >"$0/cgroup.procs" && exec "$@"', str(group.path)]
+        inside = [*INSIDE, str(group.path)]
         runs = {"HARNESS_RUNS": name}
         taker = None
         if kill.cause == OTHERS:
             argv = [*inside, sys.executable, __file__, "--take", name, str(group.path)]
             taker = subprocess.Popen(argv, env={**os.environ, **PLAIN})
         try:
-            told([*inside, *run_argv(shape, "--no-profile")], Path(name), runs, status=None)
+            told([*CHOSEN_FIRST, *inside, *run_argv(shape, "--no-profile")], Path(name), runs, status=None)
         finally:
             if taker is not None:
                 taker.kill()
@@ -460,7 +465,7 @@ def killed(kill: Kill, shape: Shape) -> Said:
         ranks = bool(re.search(r"\brank 0\b", said))
         row = {"name": kill.script, "cause": kill.cause, "kills": kills_of(group), "said": said}
         limit = "cgroup" in said or "limit" in said
-        causes = [cause for cause in (GREW, PEAK, OTHERS) if cause in said]
+        causes = [cause for cause in (GREW, PEAK, OTHERS) if re.search(rf"\b{cause}\b", said)]  # not of a script's name
         return {**row, "rank": ranks, "limit": limit, "right": ranks and limit and causes == [kill.cause]}
 
 
@@ -484,9 +489,7 @@ def kills_of(group: Cgroup) -> int:
 
 
 def take(runs: Path, path: Path) -> None:
-    """Once the training in `runs` has done its first steps: take memory until the kernel kills in the cgroup. This
-    process is the one that the kernel does not choose."""
-    Path("/proc/self/oom_score_adj").write_text("-1000", encoding="utf-8")
+    """Once the training in `runs` has done its first steps: take memory until the kernel kills in the cgroup."""
     group, taken = Cgroup(path, V1 if (path / "memory.oom_control").exists() else V2), []
     while steps_in(runs) < FIRST_STEPS:
         time.sleep(0.02)

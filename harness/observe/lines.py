@@ -42,6 +42,7 @@ _PR_SET_TIMERSLACK = 29  # prctl(2)
 CALLERS = 8  # of a place that are written, the nearest
 MOST_WITH_CALLERS = 4096  # places; a program with more of them calls itself in ever new ways
 MOST_PACKAGES = 8  # that import each other, the innermost
+PART_OF_RISE = 0.2
 PEAK_STEP = 1.02  # times the peak so far, from which there is a new one
 LATE = 3  # periods between two looks, from which the sampler was kept from looking by what it then sees
 UNKNOWN = FunctionMark(False)
@@ -122,6 +123,8 @@ class LineSampler:
         self._on_flush: Callable[[], object] = lambda: None
         self._memory: Callable[[], int | None] = lambda: None
         self.peak = MemoryPeak(0, None)
+        self._rise: list[tuple[int, SourceLine | None]] = []  # by how much it rose at each look of this rise, and where
+        self._rise_from = 0
         self._flush_at_s = 0.0
         self._is_fast, self._period_s = False, 1 / HZ
         self._interval_s: float | None = None  # Python's own, while it is ours
@@ -216,11 +219,21 @@ class LineSampler:
             middle_ns = before_ns if 0 < before_ns < unix_ns - LATE * period_ns else unix_ns - period_ns // 2
             self._record.saw(Look(part, what, places, middle_ns, unix_ns))
         if self._file is not None:
-            size = self._memory() or 0
-            if size > PEAK_STEP * self.peak.size:
-                self.peak = MemoryPeak(size, places[0] if places else None)
+            self._look_at_memory(places[0] if places else None)
             with self._writes:
                 self._note(unix_ns, before_ns, places)
+
+    def _look_at_memory(self, line: SourceLine | None) -> None:
+        """A peak belongs to the first line of those in which it rose, one look after the other, that had a good part
+        of it: the lines after it hold the same."""
+        size = self._memory() or 0
+        if size > PEAK_STEP * self.peak.size:
+            self._rise.append((size - (self._rise_from or size), line))
+            least = PART_OF_RISE * sum(more for more, _ in self._rise)
+            self.peak = MemoryPeak(size, next(at for more, at in self._rise if more >= least))
+        else:
+            self._rise = []
+        self._rise_from = size
 
     def _note(self, unix_ns: int, before_ns: int, source_lines: tuple[SourceLine, ...]) -> None:
         number = None if not source_lines else self._number(source_lines)

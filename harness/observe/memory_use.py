@@ -19,6 +19,7 @@ PROC = Path("/proc/self")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _SHARE = 1 / 50  # of a thread's time, for a look at the workers, of which the kernel walks through all pages
 _LEAST_S = 0.1  # between two such looks
+_AT_ONCE = 16  # looks that do not wait for their share: of a short training, too, it is known whether it grows
 
 
 class OwnMemory:
@@ -59,7 +60,7 @@ class CountsBeside:
     """What is not counted in each step, as it takes longer: open files, threads, and the workers' memory."""
 
     def __init__(self) -> None:
-        self._again_s = 0.0
+        self._again_s, self._looks = 0.0, 0
 
     def now(self) -> dict[str, int | None]:
         """By the fields of a step's line. The memory of workers is left out between two looks at it."""
@@ -69,7 +70,9 @@ class CountsBeside:
         if time.monotonic() >= self._again_s:
             begin_s = time.thread_time()
             found["workers_memory_bytes"] = workers_bytes()
-            self._again_s = time.monotonic() + max(_LEAST_S, (time.thread_time() - begin_s) / _SHARE)
+            share_s = (time.thread_time() - begin_s) / _SHARE if self._looks > _AT_ONCE else 0.0
+            self._looks += 1
+            self._again_s = time.monotonic() + max(_LEAST_S, share_s)
         return found
 
 
