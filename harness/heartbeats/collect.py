@@ -154,6 +154,7 @@ class Collector:
         self._written = 0  # bytes
         self._samples = self._tokens = 0
         self._gathered_s = 0.0
+        self._killed, self._limit_file = processes.killed_for_memory(os.getpid()), processes.limiting_file(os.getpid())
         self._stop = threading.Event()
         path = HEARTBEATS.path(run, node)
         path.parent.mkdir(exist_ok=True)
@@ -233,6 +234,8 @@ class Collector:
     def _begin(self, path: Path, observed_rank: ObservedRank) -> None:
         if (path.name, observed_rank.pid) in self._ended:
             return
+        if not processes.lives(observed_rank.pid):  # it is in no cgroup any more, and was beside this process
+            (observed_rank.killed_file, observed_rank.killed), observed_rank.limit_file = self._killed, self._limit_file
         self._ranks[path.name] = observed_rank
         self._tell(observed_rank)
         if hasattr(os, "pidfd_open"):
@@ -261,6 +264,7 @@ class Collector:
             "attempt": observed_rank.facts.get("attempt"),
             "step": observed_rank.facts.get("step"),
             "place": place,
+            "host_bytes": observed_rank.facts.get("host_memory"),
             "beside_bytes": processes.memory_below(observed_rank.limit_file),
         }
         error = observed_rank.facts.get("error") or read_crash(observed_rank.path.with_suffix(".crash"))

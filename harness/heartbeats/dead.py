@@ -47,7 +47,8 @@ class Death(NamedTuple):
     """place: the user's line that raised; without an error the last one that was seen (`seen`). left: it did not
     fail, but left the training before the others. told: of a node that fell silent, with the first of its ranks, or of
     a program that is no rank: the sentence on it. held: what tensors held when there was no memory for another one.
-    beside: bytes that the others under its limit of memory had when it had ended. shortage: what used up its memory."""
+    last_bytes: of its host memory at its last sign of life. beside: bytes that the others under its limit of memory
+    had when it had ended. shortage: what used up its memory."""
 
     rank: int
     pid: int
@@ -62,6 +63,7 @@ class Death(NamedTuple):
     left: bool = False
     told: str = ""
     held: str = ""
+    last_bytes: int | None = None
     beside: int | None = None
     shortage: Shortage | None = None
 
@@ -211,7 +213,8 @@ def _ran_out(run: Path, death: Death) -> Death:
     own, ranks = read_beside(run, death.rank)
     found = of_device(death.error, own.on_device)
     if found is None:
-        found = of_host(own.host_limit, ranks, death.beside, death.error, certain=death.oom is not None)
+        certain, last_bytes = death.oom is not None, death.last_bytes
+        found = of_host(own.host_limit, ranks, death.beside, death.error, certain=certain, last_bytes=last_bytes)
     if found is None:
         return death
     error = f"{death.error.partition(':')[0]}: {found.asked}" if found.asked else death.error
@@ -268,6 +271,7 @@ def _death(line: GoneLine, code: int | None, last: int | None) -> Death:
         victim=bool(_VICTIM.search(text)) or (not line.error and code == _STOPPED),
         exit_code=code,
         left=line.ended or text == "os._exit(0)",
+        last_bytes=line.host_bytes,
         beside=line.beside_bytes,
     )
 

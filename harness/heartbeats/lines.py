@@ -83,6 +83,7 @@ class GoneLine(_MonitorLine, tag="gone"):
     ended: bool = False
     oom: str | None = None
     error: Error | None = None
+    host_bytes: Time | None = None
     beside_bytes: Time | None = None
 
 

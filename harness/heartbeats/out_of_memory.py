@@ -127,12 +127,20 @@ def _others(message: str, used: int, reserved: int) -> int:
 
 
 def of_host(
-    limit: int | None, ranks: Sequence[Sequence[Point]], beside: int | None, message: str, *, certain: bool
+    limit: int | None,
+    ranks: Sequence[Sequence[Point]],
+    beside: int | None,
+    message: str,
+    *,
+    certain: bool,
+    last_bytes: int | None = None,
 ) -> Shortage | None:
     """Of a rank that was killed, or whose allocation failed; None: it is not known that memory was the reason.
 
     ranks: what those of its host had, its own first. beside: what the others had when it had ended, its own being
     free; None: not known. message: its error; empty: it told none. certain: the kernel says that memory ran out.
+    last_bytes: what it had at its last sign of life; steps after the last recorded one had ended then, as writing to a
+    file waits where memory is short.
     """
     if _SHARED.search(message):
         verdict = "; /dev/shm was full, through which its data loader's workers pass batches: use fewer, or enlarge it"
@@ -142,18 +150,19 @@ def of_host(
     if limit is None or not (certain or asked is not None or has >= _NEARLY * limit):
         return None
     found = [grew for each in ranks if (grew := growth(each)) is not None]
-    rise = sum(grew.rise for grew in found)
+    unwritten = max(0, (last_bytes or 0) - ranks[0][-1].size) if ranks[0] and growth(ranks[0]) else 0
+    has, rise = has + unwritten, sum(grew.rise for grew in found) + unwritten
     known = beside is not None and all(ranks)  # before a step has ended, what other ranks have is not known
-    foreign = (beside or 0) - (has - ranks[0][-1].size) if known else 0
+    foreign = (beside or 0) - sum(each[-1].size for each in ranks[1:]) if known else 0
     who, whose = ("the rank", "its") if len(ranks) == 1 else (f"its {len(ranks)} ranks", "their")
-    had_then, when = f"{who} had {amount(has)} after the last step", "inside a step"
+    had_then, when = f"{who} last had {amount(has)}", "inside a step"
     if not ranks[0]:
         had_then, when = "no step of it had ended", "before the end of the first step"
     said = f"; of {amount(limit)} on its host, {had_then}: "
     asked_for = "" if asked is None else f"it asked for {amount(asked)}"
     if foreign > max(_FOREIGN * limit, rise):
         return Shortage("other processes", asked_for, f"{said}other processes had {amount(foreign)}", "host")
-    if rise >= (limit - had) / 2:  # most of what was free at the start
+    if rise >= (limit - had - max(0, foreign)) / 2:  # most of what was free at the start
         grew = Growth(rise, sum(each.per_step for each in found))
         return Shortage("growth", asked_for, f"{said}{whose} memory {_grew(grew)}", "host")
     if asked is not None and has + asked <= limit:

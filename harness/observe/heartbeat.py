@@ -28,6 +28,7 @@ from harness.common.system.files import write_whole_text
 from harness.observe import collectives
 from harness.observe.last_words import EXITS, on_failure
 from harness.observe.lines import innermost, is_users, looking_at_frames
+from harness.observe.memory_use import OwnMemory, device_bytes
 
 BEAT_S = 0.5  # between two writes
 LAUNCHES_S = 2.0  # between two looks at PyTorch's record of collectives, which costs milliseconds
@@ -111,6 +112,7 @@ class Heartbeat:
         self._main = threading.main_thread()
         self._question = ""
         self._launches_s = 0.0
+        self._memory = OwnMemory()
         self._own_ns: dict[int, int] = {}  # of steps, by their begin: ns without waiting for other ranks
         self._last_own_ns: int | None = None
         self._stop = threading.Event()
@@ -147,7 +149,8 @@ class Heartbeat:
             "loss": None if progress.loss is None else f"{progress.loss:.4g}",
             "bad_loss": progress.bad_loss,
             "place": self._place(),
-            "memory": _device_memory(),
+            "memory": device_bytes(),
+            "host_memory": self._memory.host_bytes(),
             "ended_ns": 0 if progress.error else progress.ended_ns,
             "error": progress.error,
             "done": self._done(),
@@ -332,9 +335,3 @@ def _copied(done: deque[Any]) -> list[Any]:
         except RuntimeError:  # the main thread has just added one
             continue
     return []
-
-
-def _device_memory() -> int | None:
-    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        return int(torch.cuda.memory_allocated())
-    return None

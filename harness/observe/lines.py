@@ -51,7 +51,7 @@ _OTHERS = ("site-packages", "dist-packages", "torchinductor_")  # the last: code
 # collection: the object then points into memory that is used for something else. So no garbage is collected during a
 # look, as in Python's own `sys._current_frames`.
 _COLLECTS = sys.version_info[:2] == (3, 11)
-_HERE = str(Path(__file__).resolve().parent)
+HARNESS = str(Path(__file__).resolve().parents[1])
 # Code that injects a fault or marks a function is passed over: the line is the one that it disturbs, or that calls.
 _AROUND_CALLS = tuple(
     f"{Path(__file__).resolve().parents[2]}/exercises/{name}"
@@ -84,6 +84,27 @@ class MemoryPeak(NamedTuple):
 
     size: int
     line: SourceLine | None
+
+
+class PeakMemory:
+    """The highest peak of all looks so far."""
+
+    def __init__(self) -> None:
+        self.highest = MemoryPeak(0, None)
+        self._rise: list[tuple[int, SourceLine | None]] = []  # by how much it rose at each look of this rise, and where
+        self._before = 0
+
+    def sees(self, size: int, line: SourceLine | None) -> None:
+        """A peak belongs to the first line of those in which it rose, one look after the other, that had a good part
+        of it, or the largest: the lines after it hold the same."""
+        if size > PEAK_STEP * self.highest.size:
+            self._rise.append((size - (self._before or size), line))
+            rises = [more for more, _ in self._rise]
+            least = min(PART_OF_RISE * sum(rises), max(rises))
+            self.highest = MemoryPeak(size, next(at for more, at in self._rise if more >= least))
+        else:
+            self._rise = []
+        self._before = size
 
 
 class LookRecord(Protocol):
@@ -122,9 +143,7 @@ class LineSampler:
         self._pending: list[tuple[int, int, int | None]] = []  # times of two looks, and the place
         self._on_flush: Callable[[], object] = lambda: None
         self._memory: Callable[[], int | None] = lambda: None
-        self.peak = MemoryPeak(0, None)
-        self._rise: list[tuple[int, SourceLine | None]] = []  # by how much it rose at each look of this rise, and where
-        self._rise_from = 0
+        self.peak = PeakMemory()
         self._flush_at_s = 0.0
         self._is_fast, self._period_s = False, 1 / HZ
         self._interval_s: float | None = None  # Python's own, while it is ours
@@ -219,21 +238,9 @@ class LineSampler:
             middle_ns = before_ns if 0 < before_ns < unix_ns - LATE * period_ns else unix_ns - period_ns // 2
             self._record.saw(Look(part, what, places, middle_ns, unix_ns))
         if self._file is not None:
-            self._look_at_memory(places[0] if places else None)
+            self.peak.sees(self._memory() or 0, places[0] if places else None)
             with self._writes:
                 self._note(unix_ns, before_ns, places)
-
-    def _look_at_memory(self, line: SourceLine | None) -> None:
-        """A peak belongs to the first line of those in which it rose, one look after the other, that had a good part
-        of it: the lines after it hold the same."""
-        size = self._memory() or 0
-        if size > PEAK_STEP * self.peak.size:
-            self._rise.append((size - (self._rise_from or size), line))
-            least = PART_OF_RISE * sum(more for more, _ in self._rise)
-            self.peak = MemoryPeak(size, next(at for more, at in self._rise if more >= least))
-        else:
-            self._rise = []
-        self._rise_from = size
 
     def _note(self, unix_ns: int, before_ns: int, source_lines: tuple[SourceLine, ...]) -> None:
         number = None if not source_lines else self._number(source_lines)
@@ -341,11 +348,11 @@ def source_around(file: str, line_number: int) -> tuple[int, list[str]]:
 
 def is_users(file: str) -> bool:
     """Whether a file is of none of these: standard library, installed packages and their scripts, as torchrun's, the
-    observer, the injectors, the marks of Megatron's functions."""
+    harness, the injectors, the marks of Megatron's functions."""
     if file.startswith("<") or (any(part in file for part in _OTHERS) and INSTALLED_EXERCISES not in file):
         return False
     path = str(Path(file).absolute())
-    others = (_HERE, *_AROUND_CALLS) if INSTALLED_EXERCISES in path else (*_STANDARD, _HERE, *_AROUND_CALLS)
+    others = (HARNESS, *_AROUND_CALLS) if INSTALLED_EXERCISES in path else (*_STANDARD, HARNESS, *_AROUND_CALLS)
     return not path.startswith(others)
 
 

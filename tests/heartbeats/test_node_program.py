@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from harness.common.run_folder.run_files import EVIDENCE, HEARTBEATS
+from harness.common.system import processes
 from harness.heartbeats.collect import Collector
 from harness.heartbeats.hang import Hang, read_hang
 from harness.heartbeats.model import decode
@@ -119,6 +120,32 @@ def test_steps_are_written_once_and_an_end_is_no_failure(place: Path, begin: Cal
         assert [beat[9] for beat in own] == sorted({beat[9] for beat in own})
         assert all(len(json.dumps(beat, separators=(",", ":"))) <= 96 for beat in own)
     assert not EVIDENCE.path(place / "run", "n1").exists()
+
+
+def test_a_rank_killed_before_the_first_look_at_it_with_a_count_of_ours(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = place / "memory.oom_control"
+    count.write_text("oom_kill 0\n")
+
+    def counted(pid: int) -> tuple[Path | None, processes.OomKills]:
+        """A process that has ended is in no cgroup."""
+        file = count if pid == os.getpid() else None
+        return file, processes.counted(file)
+
+    monkeypatch.setattr("harness.heartbeats.collect.processes.killed_for_memory", counted)
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    try:
+        wait_until(lambda: not processes.lives(ended.pid), "its end")
+        with collector(place):
+            count.write_text("oom_kill 1\n")
+            facts = {"rank": 0, "world": 1, "local": 0, "pid": ended.pid, "step": 0, "host_memory": 7, "done": []}
+            (place / "memory" / "rank0.json").write_text(json.dumps(facts))
+            wait_until(lambda: any(line["event"] == "gone" for line in lines_of(place)), "its last line")
+    finally:
+        ended.wait(limit_s())
+    (gone,) = [line for line in lines_of(place) if line["event"] == "gone"]
+    assert (gone["oom"], gone["host_bytes"]) == ("cgroup", 7)
 
 
 def stuck(place: Path) -> Hang | None:

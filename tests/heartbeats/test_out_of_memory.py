@@ -138,7 +138,7 @@ def test_growth_is_a_rise_up_to_the_end() -> None:
 
 
 LEAK = (
-    "; of 2.00 GB on its host, the rank had 1.86 GB after the last step: its memory grew by 40.0 MB a step, and by "
+    "; of 2.00 GB on its host, the rank last had 1.86 GB: its memory grew by 40.0 MB a step, and by "
     "1.36 GB since the first steps"
 )
 
@@ -150,7 +150,7 @@ def host(ranks: list[list[Point]], beside: int | None = None, message: str = "",
 
 
 STEADY = rising(300 * MB, 0)
-OF_ONE = "; of 2.00 GB on its host, the rank had 300 MB after the last step: "
+OF_ONE = "; of 2.00 GB on its host, the rank last had 300 MB: "
 
 
 def test_the_verdict_on_a_host_s_memory() -> None:
@@ -163,6 +163,15 @@ def test_the_verdict_on_a_host_s_memory() -> None:
     assert host([STEADY]) == f"peak: {OF_ONE}a peak inside a step, or other processes, took the rest"
     both = host([STEADY, rising(900 * MB, 0)], 1200 * MB)
     assert both is not None and both.startswith("peak: "), "900 MB beside it are the other rank's"
+
+
+def test_what_a_rank_had_at_its_last_sign_of_life_is_of_its_growth() -> None:
+    short = rising(300 * MB, 10 * MB)
+    for last_bytes, kind in ((None, "peak"), (900 * MB, "peak"), (1400 * MB, "growth")):
+        found = of_host(2 * GB, [short], 200 * MB, "", certain=True, last_bytes=last_bytes)
+        assert found is not None and found.kind == kind, last_bytes
+    found = of_host(2 * GB, [STEADY], 200 * MB, "", certain=True, last_bytes=1400 * MB)
+    assert found is not None and found.kind == "peak", "seen inside a step"
 
 
 def test_a_process_that_was_killed_without_the_kernel_s_word_is_told_of_if_memory_was_short() -> None:

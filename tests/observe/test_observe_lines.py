@@ -8,6 +8,7 @@ import sys
 from itertools import pairwise
 from pathlib import Path
 
+from harness.observe.lines import PeakMemory, SourceLine
 from tests.waiting import limit_s
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,6 +54,22 @@ def test_a_look_at_a_running_thread_sees_whole_frames(tmp_path: Path) -> None:
         timeout=limit_s(),
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_peak_of_memory_belongs_to_the_line_that_made_most_of_it() -> None:
+    first, second, third = (SourceLine("train.py", number, "main") for number in (1, 2, 3))
+    peak = PeakMemory()
+    seen = [(100, first), (100, first), (150, first), (240, second), (250, third), (120, first), (252, third)]
+    highest = []
+    for size, line in seen:
+        peak.sees(size, line)
+        highest.append(peak.highest)
+    assert highest[2:5] == [(150, first), (240, first), (250, first)], "a third of the rise"
+    assert highest[-1] is highest[4], "as high as before, within 2 %"
+    steady = PeakMemory()
+    for look in range(30):
+        steady.sees(1000 + 100 * look, second if look == 1 else first)
+    assert steady.highest == (3900, second), "the first of many looks that all have a small part"
 
 
 # A module beside the script: the last line that the sampler saw, for a script that stays in a line until it was seen.

@@ -93,7 +93,7 @@ def killed(run: Path, group: Cgroup, inside: str) -> str:
 def test_memory_that_grows(limited: Cgroup, tmp_path: Path) -> None:
     said = killed(tmp_path, limited, "held.append(torch.ones(4 << 20))")
     assert KILLED in said
-    assert re.search(r"; of 944 MB on its host, the rank had \d+ MB .*: its memory grew by 16\.\d MB a step", said), (
+    assert re.search(r"; of 944 MB on its host, the rank last had \d+ MB: its memory grew by 16\.\d MB a step", said), (
         said
     )
 
@@ -102,7 +102,7 @@ def test_a_peak(limited: Cgroup, tmp_path: Path) -> None:
     said = killed(tmp_path, limited, "held = torch.ones(400 << 20) if step == 20 else None")
     assert KILLED in said
     assert said.startswith("rank 0 failed first, in step 20: "), said
-    assert said.endswith(" MB after the last step: a peak inside a step took the rest"), said
+    assert said.endswith(" MB: a peak inside a step took the rest"), said
 
 
 def test_beside_a_process_that_has_most_of_it(limited: Cgroup, tmp_path: Path) -> None:

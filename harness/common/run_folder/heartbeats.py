@@ -9,8 +9,8 @@
 - `beat`: unix_ns; `ranks`, a list of `Beat`s as lists; `samples` and `tokens`, of the node's ranks since the last one.
 - `gone`: a rank's process is no more: rank, pid, attempt, step, place, unix_ns, `ended` (it had said that its training
   was over, at that time), `oom` (the kernel's count of processes killed for memory rose: "cgroup", "machine" or null),
-  `error` (its type, message, place and unix_ns; null: it told none), `beside_bytes` (what the other processes under its
-  limit of memory had then, of its cgroup or its machine).
+  `error` (its type, message, place and unix_ns; null: it told none), `host_bytes` (its memory at its last sign of
+  life), `beside_bytes` (what the other processes under its limit of memory had then, of its cgroup or its machine).
 - `loss`: the first loss of a rank that is not finite: rank, step, loss, `weights` (whether those that gave it were
   finite; null: not known); again after 32 KB.
 - `slept`: the monitor itself did not run from unix_ns on for ns, as when a job is suspended.
