@@ -5,12 +5,10 @@ from __future__ import annotations
 
 import tracemalloc
 from collections import Counter
-from pathlib import Path
 
-from harness.observe.lines import SourceLine, is_users
+from harness.observe.lines import HARNESS, SourceLine, is_users
 
 _FRAMES = 20  # of a stack
-_HERE = str(Path(__file__).resolve().parent)
 
 
 class AllocatedObjects:
@@ -41,17 +39,17 @@ class AllocatedObjects:
 
     def _now(self) -> Counter[SourceLine]:
         found: Counter[SourceLine] = Counter()
-        for trace in tracemalloc.take_snapshot().traces:
-            line = _users_line(trace.traceback)
+        for each in tracemalloc.take_snapshot().statistics("traceback"):
+            line = _users_line(each.traceback)
             if line is not None:
-                found[line] += trace.size
+                found[line] += each.size
         return found
 
 
 def _users_line(stack: tracemalloc.Traceback) -> SourceLine | None:
     """The innermost line of the user's; None: there is none, or the observer allocated it."""
     for frame in reversed(stack):
-        if frame.filename.startswith(_HERE):
+        if frame.filename.startswith(HARNESS):
             return None
         if is_users(frame.filename):
             return SourceLine(frame.filename, frame.lineno, "")

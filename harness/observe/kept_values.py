@@ -20,7 +20,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from harness.observe.lines import SourceLine, is_users
-from harness.observe.object_sizes import MeasuredObjects, graph_size, kind_of_value, own_size
+from harness.observe.object_sizes import MeasuredObjects, kind_of_value, operators, own_size
 
 FIRST_LOOKS = (2, 4, 6, 8)
 LEAST_BYTES = 4096  # a step: what grows by less is not told
@@ -55,11 +55,11 @@ class GrowingValue:
     read: Callable[[FrameType | None], Any] = lambda _frame: None
     where: SourceLine | None = None
     lines: Counter[SourceLine] = field(default_factory=Counter)
-    seen: list[tuple[int, int]] = field(default_factory=list)  # steps in which it grew, and by how many elements
+    seen: list[tuple[int, int]] = field(default_factory=list)  # in which watched step it grew, and by how much
     _size: Any = None
 
     def state(self, frame: FrameType | None) -> Any:
-        """Differs once it has grown; None: it cannot be seen from this frame."""
+        """Another one as soon as it has grown; None if it cannot be seen from this frame."""
         if self.value is not None:
             return len(self.value)
         found = self.read(frame)
@@ -114,7 +114,7 @@ class KeptValues:
         """Whether this step is slower for it. Looks, and watches lines as long as one is not known."""
         now_s = time.monotonic()
         self._watched_s += (now_s - self._last_s) * self._watch.on
-        self._watch.step = number
+        self._watch.step += self._watch.on
         if is_look(number):
             self._watch.end()
             self._look(number)
@@ -136,7 +136,7 @@ class KeptValues:
         self._objects.look()
         names = _named_values(sys._getframe(2))
         lengths, grown = _containers(self._lengths, [value for value, _ in names.values()])
-        values = {key: own_size(value) + graph_size(value) for key, (value, _) in names.items()}
+        values = {key: own_size(value) + len(operators(value)) for key, (value, _) in names.items()}
         larger = {key for key, size in values.items() if size > self._values.get(key, size)}
         known = {id(one.value) for one in self.growing}
         found = [
@@ -293,7 +293,7 @@ class LineWatch:
 
     def __init__(self) -> None:
         self.on = False
-        self.step = 0
+        self.step = 0  # of those that it watches
         self._watched: list[GrowingValue] = []
         self._at: SourceLine | None = None
         self._users: dict[CodeType, bool] = {}

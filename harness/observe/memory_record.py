@@ -17,6 +17,7 @@ from typing import Any
 import torch
 import torch.utils.data._utils.fetch as fetching
 
+from harness.common.run_folder.profile_window import MEMORY_STEPS
 from harness.common.run_folder.run_files import KEPT_VALUES
 from harness.common.system.files import write_whole_text
 from harness.observe.allocated_objects import AllocatedObjects
@@ -27,7 +28,11 @@ from harness.observe.steps import EVALUATION
 
 VERSION = 1
 FIRST, END = 2, 8  # the steps whose tensors are followed
-OBJECTS = (9, 12, 15)  # when Python's allocations are followed from, noted, and counted: no look takes place then
+OBJECTS = (
+    9,
+    12,
+    MEMORY_STEPS,
+)  # when Python's allocations are followed from, noted, and counted: no look takes place then
 EVALUATIONS = 2  # whose tensors are followed, too
 _MOST_LINES = 8
 
@@ -91,13 +96,14 @@ class WorkerRecord:
     def __init__(self, run_dir: Path, rank: int, worker: int) -> None:
         self._run_dir, self._rank, self._worker = run_dir, rank, worker
         self._kept = KeptValues()
-        self._batches = 0
+        self._batches = self._lines = 0
 
     def batch_begins(self) -> None:
         self._kept.step_begins(self._batches)
         self._batches += 1
         found = sum(sum(one.lines.values()) for one in self._kept.growing)
-        if self._batches - 1 in self._kept.looked or found:
+        if self._batches - 1 in self._kept.looked or found != self._lines:
+            self._lines = found
             name = f"rank{self._rank}-worker{self._worker}"
             _write_kept(self._run_dir, name, self._kept, rank=self._rank, worker=self._worker)
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 import gc
 import io
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import cache
 from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
@@ -49,18 +50,31 @@ def own_size(value: Any) -> int:
     return sys.getsizeof(value) if isinstance(value, _ONE_BLOCK) else 0
 
 
-def graph_size(value: Any) -> int:
-    """The operators of a tensor's autograd graph, as far as they are counted."""
-    if not isinstance(value, torch.Tensor) or value.grad_fn is None:
-        return 0
+def operators(value: Any) -> set[Any]:
+    """Those of a tensor's autograd graph, as many as are gone through."""
     seen: set[Any] = set()
-    open_ones = [value.grad_fn]
+    open_ones = [value.grad_fn] if isinstance(value, torch.Tensor) and value.grad_fn is not None else []
     while open_ones and len(seen) < MOST_OPERATORS:
         node = open_ones.pop()
         if node not in seen:
             seen.add(node)
             open_ones += [following for following, _ in node.next_functions if following is not None]
-    return len(seen)
+    return seen
+
+
+def saved_for_backward(value: Any) -> Iterator[Any]:
+    """What the operators of a tensor's autograd graph hold, as it is, since to unpack it may compute it again."""
+    for node in operators(value):
+        kind: Any = type(node)
+        for name in _saving(kind):
+            raw = getattr(node, name)
+            for each in raw if isinstance(raw, (list, tuple)) else (raw,):
+                yield getattr(each, "data", None)  # PyTorch before 2.3 does not show it
+
+
+@cache
+def _saving(operator: type) -> list[str]:
+    return [name for name in dir(operator) if name.startswith("_raw_saved_")]
 
 
 def kind_of_value(value: Any) -> str:
@@ -108,6 +122,11 @@ class MeasuredObjects:
             self._seen.add(id(value))
             count += 1
             total += self._own(value)
+            for saved in saved_for_backward(value):
+                if issubclass(type(saved), torch.Tensor):
+                    total += self._own(saved)
+                else:
+                    open_ones.append(saved)
             if isinstance(value, FunctionType):  # not the module in which it was defined
                 open_ones += list(value.__closure__ or ())
             elif isinstance(value, FrameType):

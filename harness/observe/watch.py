@@ -17,6 +17,7 @@ import socket
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,7 @@ import torch
 import torch.distributed as dist
 
 from harness.common.run_folder.metrics_lines import StartLine, StepLine
-from harness.common.run_folder.profile_window import MEMORY, ProfileWindow, as_recorded
+from harness.common.run_folder.profile_window import MEMORY, MEMORY_STEPS, ProfileWindow, as_recorded
 from harness.common.run_folder.run_files import METRICS
 from harness.common.system.files import write_whole
 from harness.observe import heartbeat
@@ -89,7 +90,10 @@ class Watch:
 
     def __init__(self, run_dir: Path, arguments: dict[str, Any]) -> None:
         self._run_dir, self._arguments = run_dir, arguments
-        self._window = as_recorded(ProfileWindow(**arguments["window"]), os.environ)
+        window = ProfileWindow(**arguments["window"])
+        if arguments.get("memory"):
+            window = replace(window, skip=max(window.skip, MEMORY_STEPS))
+        self._window = as_recorded(window, os.environ)
         self._marks: list[Mark | None] = []  # None: nobody records
         self._for_nsys = arguments["profiler"] == "nsys"
         self._number = 0
@@ -169,8 +173,8 @@ class Watch:
         """Write the steps that have ended."""
         if self._writer is not None and self.rank >= 0 and os.getpid() == self._owner:
             self._writer.write_pending()
-            if self._sampler is not None and self._sampler.peak is not self._peak:
-                self._peak = self._sampler.peak
+            if self._sampler is not None and self._sampler.peak.highest is not self._peak:
+                self._peak = self._sampler.peak.highest
                 self._writer.memory_peak(self._peak.size, self._peak.line)
 
     # -- marks ---------------------------------------------------------------------------------------------------------

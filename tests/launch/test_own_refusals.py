@@ -49,6 +49,7 @@ def typed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Typed:
         ([], "run: name your script after --, as in bash slurm.sh run -g 2 -- train.py"),
         (["\u2013g", "2", "--", "train.py", "\u2013lr", "a b"], "this is another dash: type -g"),
         (["--launcher", "torchrun", "--", "bash", "x"], "bash is started as it is: drop one"),
+        (["--memory", "--profiler", "torch", "--", "a.py"], "--memory and --profiler torch would each be in the other"),
         (["--launcher", "torchrnu", "--", "train.py"], "did you mean torchrun?"),
         (["--accelerate-config", "x.yaml", "--", "train.py"], "a file of --launcher accelerate: add that"),
         (["--nsys-per", "rank", "--profiler", "nsys", "--", "bash"], "--nsys-per rank needs a launcher"),

@@ -288,6 +288,7 @@ def test_where_nothing_trains_nothing_is_kept(tmp_path: Path) -> None:
             "--steps: got '0', takes a whole number ≥ 1 and ≤ 10000",
         ),
         (("--steps", "3", "--", "true"), "--steps is for --profiler torch"),
+        (("--memory", "--profiler", "torch", "--", "true"), "would each be in the other's record: drop one"),
         (("train.py",), "a command stands after --"),
         (("--",), "name a command after --"),
         ((), "name a command after --"),

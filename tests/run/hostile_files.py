@@ -98,6 +98,11 @@ SAMPLES = "unix_ns,device,utilization_percent,memory_used_bytes,power_watts\n" +
 PLAN = {"numbers": {"step_ns": {"label": "step", "value": 1.0e7, "unit": "ns", "low": 1.0e6, "high": 2.0e7}}}
 ENVIRONMENT = {"host": "node0", "node": 0, "packages": {"torch": "2.7"}, "used": ["torch"], "system": {"kernel": "6"}}
 HIDDEN = ("pause,ms=5",)
+KEPT = {
+    "version": 1, "looked": [2, 4], "rank": 0, "tensors": [{"where": ["train.py", 7, "main"], "bytes_per_step": 4096}],
+    "growing": [{"name": "kept", "kind": "graph", "bytes_per_step": 4096, "where": ["train.py", 9, "main"]}],
+    "objects": [],
+}  # fmt: skip
 RESULTS = {
     "world_size": 2, "backend": "gloo", "device_name": "a CPU", "hosts": ["node0"],
     "results": [{
@@ -113,6 +118,7 @@ _OF_TRAINING = {
     f"{MONITOR}/samples.csv": SAMPLES,
     "plan.json": json.dumps(PLAN),
     "memory/rank0.json": json.dumps(memory_snapshot(0)),
+    "kept/rank0.json": json.dumps(KEPT),
     "environment/node0-0.json": json.dumps(ENVIRONMENT, indent=1),
     "summary.json": Summary(training=[RankTraining(rank=0, median_step_ns=10_000_000)]).model_dump_json(indent=1),
     HIDDEN_FILE: hidden_text(HIDDEN),

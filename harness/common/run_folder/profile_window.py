@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 # nsys without CUDA starts recording at this range: --capture-range=nvtx --nvtx-capture=profiling_window
 WINDOW_RANGE = "profiling_window"
 MEMORY = "memory"  # in place of a phase: it is recorded who holds memory, and the step's time does not count
+MEMORY_STEPS = 15  # the first ones, in which most of that is recorded
 
 
 # Set for a training that nsys records by the clock: begin and end in Unix nanoseconds; end 0: to the training's end.
