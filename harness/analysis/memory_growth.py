@@ -23,6 +23,7 @@ PARTS = 6
 TAIL = 0.6
 STILL = 0.5  # of the whole rate, that it must have in the last parts
 BURST = 4.0  # times the median part's rate: a level that changes once is no growth
+SURE = 0.2  # of the rate, that its interval's lower end must be
 LEAST_SHARE = 0.005  # of the level, by which it rises in the tail
 LEAST = {"device": 1 << 20, "host": 2 << 20, "workers": 4 << 20, "files": 12.0, "threads": 12.0}
 _ALIKE = 0.98  # correlation of steps and largest batch, from which no part can be told from the other
@@ -57,7 +58,7 @@ def growth(steps: Numbers, values: Numbers, of: str, batches: Numbers = ()) -> R
     if not _rises(x[start:], y[start:], LEAST[of]):
         return None
     found = _rate(x, y, start)
-    if found.low <= 0:
+    if found.low < SURE * found.per_step:
         return None
     largest = np.fmax.accumulate(sizes)[start:]
     if not np.isfinite(largest).all() or np.ptp(largest) == 0 or of not in ("device", "host"):

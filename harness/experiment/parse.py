@@ -227,7 +227,9 @@ def flags_as_fields(cls: type[Experiment], pairs: list[tuple[str, Any]]) -> tupl
 def _misplaced_sentence(cls: type[Experiment], name: str) -> str:
     homes = [number for number, home in EXERCISES.items() if home in (cls for cls, _ in all_options()[name])]
     if not homes:
-        return f"{name} is for a training of your own, as in {HOW_TO_TYPE}: drop it"
+        longer = [each for each, uses in all_options().items() if each.startswith(f"{name}-") and cls in dict(uses)]
+        meant = f", or did you mean {longer[0]}?" if longer else ""
+        return f"{name} is for a training of your own, as in {HOW_TO_TYPE}: drop it{meant}"
     *most, last = (f"{n} ({EXERCISES[n].title})" for n in homes)
     where = " and ".join([*([", ".join(most)] if most else []), last])
     number = cls.model_fields["exercise"].default

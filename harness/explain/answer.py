@@ -51,6 +51,7 @@ from harness.explain.memory import (
     keeper_words,
     leaks,
     peak_sentences,
+    steady_sentences,
     what_to_change,
 )
 from harness.explain.no_loss import NOTICEABLE, PARTS, TOLD, nothing
@@ -372,7 +373,7 @@ def _with_leaks(s: Summary, found: Diagnosis) -> Diagnosis:
     """Growing memory comes first: it ends the training, and a loss only makes it longer."""
     growing = leaks(s)
     if not growing:
-        return found
+        return replace(found, sentences=[*steady_sentences(s), *found.sentences])
     text, command = what_to_change(s, growing[0])
     kept = [f"memory: {keeper_words(s, keeper)}" for growth in growing for keeper in growth.keepers]
     return replace(

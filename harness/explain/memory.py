@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.analysis.memory_fit import fit
+from harness.analysis.memory_growth import FEWEST
 from harness.analysis.summary import MemoryGrowth, MemoryKeeper, Summary
 from harness.common.display.format import amount
 from harness.common.display.text import ranks_named
@@ -54,6 +55,21 @@ def growth_sentence(growth: MemoryGrowth) -> str:
     if growth.steps_left is not None:
         said += f"; at this rate {_FULL[growth.of]} after about {float(f'{growth.steps_left:.2g}'):,.0f} more steps"
     return f"{said[0].upper()}{said[1:]}."
+
+
+def steady_sentences(s: Summary) -> list[str]:
+    """Of a run with `--memory`, if nothing grows."""
+    ranks = [one for one in s.training if one.typical_memory_bytes and one.sampled_peak_bytes]
+    if s.memory_growth or not ranks or "--memory" not in asked_words(s).split():
+        return []
+    steps = min(one.steps_total for one in ranks)
+    if steps < FEWEST:
+        return [f"Whether memory grows is not known: it takes {FEWEST} steps to tell, and there are {steps}."]
+    most = max(ranks, key=lambda one: one.sampled_peak_bytes or 0)
+    return [
+        f"No memory grows over the {steps} steps: rank {most.rank} has {amount(most.typical_memory_bytes or 0)} after "
+        f"a step, and {amount(most.sampled_peak_bytes or 0)} at most."
+    ]
 
 
 def by_batch_sentences(s: Summary) -> list[str]:

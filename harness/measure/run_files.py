@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import takewhile
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -178,12 +177,14 @@ def _unprofiled(steps: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _peak_memory(steps: Sequence[dict[str, Any]]) -> dict[str, int | None]:
-    """Of the steps before the profiler works, and what it adds. Each line has the peak so far."""
-    before = list(takewhile(lambda s: s.get("phase") in _UNPROFILED, steps))
-    alone, whole = (max(_values(x, "peak_memory_bytes"), default=None) for x in (before, steps))
-    if alone is None or whole is None or len(before) == len(steps):
+    """Of the training, and what the profiler adds: by how much it rises until the step after the last one with the
+    profiler, before which that writes its trace. Each line has the peak so far."""
+    profiled = [i for i, s in enumerate(steps) if s.get("phase") not in _UNPROFILED]
+    parts = (steps[: profiled[0]], steps[: profiled[-1] + 2], steps) if profiled else ((), (), steps)
+    alone, recorded, whole = (max(_values(part, "peak_memory_bytes"), default=None) for part in parts)
+    if alone is None or recorded is None or whole is None:
         return {"peak_memory_bytes": whole}
-    return {"peak_memory_bytes": alone, "profiler_memory_bytes": whole - alone}
+    return {"peak_memory_bytes": whole - (recorded - alone), "profiler_memory_bytes": recorded - alone}
 
 
 def _sampled_peak(events: Sequence[dict[str, Any]], steps: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -108,6 +108,8 @@ READ: list[tuple[Lines, dict[str, Any], list[tuple[str, str]]]] = [
     ([*steps("skip", "skip"), END], {"phase_counted": None, "steps_counted": 2}, []),
     ([*peaks("skip", "wait", "warmup", "active", "after"), END],
      {"peak_memory_bytes": 2, "profiler_memory_bytes": 3}, []),
+    ([*peaks("skip", "wait", "warmup", "active", "after", "after", "after"), END],
+     {"peak_memory_bytes": 4, "profiler_memory_bytes": 3}, []),
     ([*peaks("skip", "skip", "after", "after", "after"), END],
      {"peak_memory_bytes": 5, "profiler_memory_bytes": None}, []),
     ([*peaks("warmup", "active", "active", "after", "after"), END],

@@ -52,6 +52,11 @@ REFUSED: list[tuple[list[str] | str, str | list[str]]] = [
     (["-e", "0", "--", "--mixed-precision"], "exercise 0 (communication tests) takes no training flags"),
     (["-e", "2", "--slow-dataloading"], "--slow-dataloading belongs to exercise 1 (DDP)"),
     (["-e", "1", "--ds-stage2"], "--ds-stage2 belongs to exercise 2"),
+    (
+        ["-e", "1", "--memory"],
+        "--memory is for a training of your own, as in bash slurm.sh run -g 2 -- train.py --lr 1e-4: "
+        "drop it, or did you mean --memory-snapshot?",
+    ),
     (["-e", "3", "--gradient-accumulation-steps", "2"], "follows from --global-batch-size"),
     (["-e", "1", "--activation-checkpointing"], "needs --mixed-precision"),
     (["-e", "1", "--model", "/nowhere/model"], "--model: '/nowhere/model' is neither a model of the harness"),

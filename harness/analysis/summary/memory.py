@@ -76,10 +76,11 @@ class MemoryGrowth(SummaryPart, kw_only=True):
     step; on the host the resident memory of the rank without the pages of files, and that of the processes that load
     its data, in which a page counts in equal parts for those that share it; open files and threads.
 
-    It grows if the medians of six equal parts of the last 60 % of the steps rise each time, at the end at least half as
-    fast as in the mean, in no part four times as fast as in the median part, and in all by 0.5 % of the level and 1 MiB
-    (GPU), 2 MiB (host), 4 MiB (workers) or 12 (files, threads). So a cache that fills up and stops, a level that
-    changes once and one that wanders are no growth. At least 24 steps are needed."""
+    It grows if the medians of six equal parts of the last 60 % of the steps rise each time, at the end at least half
+    as fast as in the mean, in no part four times as fast as in the median part, and in all by 0.5 % of the level and
+    1 MiB (GPU), 2 MiB (host), 4 MiB (workers) or 12 (files, threads), and if `low` is at least a fifth of the rate.
+    So a cache that fills up and stops, a level that changes once and one that wanders are no growth. At least 24
+    steps are needed."""
 
     of: str
     """`device`, `host`, `workers`, `files` or `threads`."""
@@ -145,7 +146,8 @@ class MemoryTimeline(SummaryPart, kw_only=True):
 
 
 class Memory(SummaryPart, kw_only=True):
-    """From `memory/rank<R>.json`, which each rank writes with `--memory-snapshot`. The training looks at every
+    """From `memory/rank<R>.json`, which each rank writes with `--memory-snapshot`, or of your own training with
+    `--memory` in steps 2 to 7 and in the first two evaluations. The training looks at every
     operator (PyTorch's `TorchDispatchMode`, as `torch.distributed._tools.MemTracker` does) and follows the storage
     of every tensor on its device from the operator that made it to its end. So the same is recorded on a CPU and on
     a GPU, and in plain JSON: PyTorch's own snapshots are pickles, which run code when they are read. The recording

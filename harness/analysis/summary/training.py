@@ -109,8 +109,7 @@ class RankTraining(SummaryPart, kw_only=True):
     profiled_unix_ns: tuple[int, int] | None = None
     """Start of the first profiled step and end of the last, unix time. Null without any."""
     peak_memory_bytes: int | None = None
-    """Allocated on the GPU, or resident in the process on a CPU: the most before the profiler works, if there are such
-    steps."""
+    """Allocated on the GPU, or resident in the process on a CPU: the most, less `profiler_memory_bytes`."""
     sampled_peak_bytes: int | None = None
     """The most memory at a look at the main thread (25 a second in steps): allocated on the GPU, else resident without
     the pages of files. Of your own training."""
@@ -119,7 +118,7 @@ class RankTraining(SummaryPart, kw_only=True):
     typical_memory_bytes: int | None = None
     """The median of the same after each step."""
     profiler_memory_bytes: int | None = None
-    """By how much the steps with the profiler raise it. Null without steps before them, or without a profiler."""
+    """By how much the steps with the profiler raise it. Null without steps before them."""
     cores: str | None = None
     """Cores that the training's thread may use, for example `0-3,8`, in the last counted step that recorded them.
     Null if the system does not say."""
