@@ -100,7 +100,9 @@ def fit_sentences(summaries: Sequence[Summary]) -> list[str]:
 
 
 def peak_sentences(s: Summary) -> list[str]:
-    """The line of the highest peak, where it is far above what is held after a step."""
+    """The line of the highest peak, where it is far above what is held after a step. Of what grows, that is its end."""
+    if s.memory_growth:
+        return []
     seen = [(one.sampled_peak_bytes or 0, one) for one in s.training if one.sampled_peak_line is not None]
     size, rank = max(seen, key=lambda pair: pair[0], default=(0, None))
     usual = rank.typical_memory_bytes if rank is not None else None
