@@ -31,28 +31,29 @@ _ALIKE = 0.98  # correlation of steps and largest batch, from which no part can 
 
 class Rate(NamedTuple):
     """per_step with its 95 % interval; since: the first step from which the numbers lie on that line. by_batch: it is
-    the batch's growth."""
+    the batch's growth. is_free: it is of what the program has freed."""
 
     per_step: float
     low: float
     high: float
     since: int
     by_batch: bool = False
+    is_free: bool = False
 
 
-def growth(steps: Numbers, values: Numbers, of: str, batches: Numbers = ()) -> Rate | None:
+def growth(steps: Numbers, values: Numbers, of: str, batches: Numbers = (), fewest: int | None = None) -> Rate | None:
     """The growth of one number; None: it does not grow, or too few values are known. of: a key of `LEAST`. batches: how
-    large each step's batch was; NaN where that is not known.
+    large each step's batch was; NaN where that is not known. fewest: values that must be known.
 
     >>> growth(range(100), [1e9 + 5e6 * step for step in range(100)], "host")
-    Rate(per_step=5000000.0, low=5000000.0, high=5000000.0, since=0, by_batch=False)
+    Rate(per_step=5000000.0, low=5000000.0, high=5000000.0, since=0, by_batch=False, is_free=False)
     >>> growth(range(100), [1e9 + 5e6 * min(step, 50) for step in range(100)], "host")
     """
     x, y = np.asarray(steps, float), np.asarray(values, float)
     sizes = np.asarray(batches, float) if len(batches) else np.full(len(x), np.nan)
     known = np.isfinite(y)
     x, y, sizes = x[known], y[known], sizes[known]
-    if len(x) < (FEWEST if of in ("device", "host") else FEWEST_LOOKS):
+    if len(x) < (fewest or (FEWEST if of in ("device", "host") else FEWEST_LOOKS)):
         return None
     start = min(int(len(x) * (1 - TAIL)), len(x) - PARTS)
     if not _rises(x[start:], y[start:], LEAST[of]):

@@ -46,10 +46,10 @@ from harness.explain.findings import (
 from harness.explain.job_time import leads, sentence
 from harness.explain.location import locations
 from harness.explain.memory import (
-    by_batch_sentences,
     growth_sentence,
     keeper_words,
     leaks,
+    no_leak_sentences,
     peak_sentences,
     steady_sentences,
     what_to_change,
@@ -357,7 +357,7 @@ def answer(summary: Summary) -> Diagnosis:
             rest = [said for said in found.further if said not in start]
             found = replace(found, sentences=[*start, *(found.sentences if summary.findings else [])], further=rest)
         sentences = [*found.sentences, aside] if aside else found.sentences
-        further = [*found.further, *by_batch_sentences(summary), *peak_sentences(summary), *slowed, *_observed(summary)]
+        further = [*found.further, *no_leak_sentences(summary), *peak_sentences(summary), *slowed, *_observed(summary)]
         return _with_leaks(summary, replace(found, sentences=sentences, further=further))
     run = str((summary.run or {}).get("job_id") or "RUN")
     said = (
@@ -373,7 +373,9 @@ def _with_leaks(s: Summary, found: Diagnosis) -> Diagnosis:
     """Growing memory comes first: it ends the training, and a loss only makes it longer."""
     growing = leaks(s)
     if not growing:
-        return replace(found, sentences=[*steady_sentences(s), *found.sentences])
+        asked = steady_sentences(s)
+        further = [said for said in found.further if said not in asked]
+        return replace(found, sentences=[*asked, *found.sentences], further=further)
     text, command = what_to_change(s, growing[0])
     kept = [f"memory: {keeper_words(s, keeper)}" for growth in growing for keeper in growth.keepers]
     return replace(

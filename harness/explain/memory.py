@@ -30,13 +30,17 @@ _KINDS = {
 }
 _DETACH = "keep the number (loss.item()) or the tensor without its graph (.detach())"
 _LIMIT = "empty it, or limit what it keeps, as deque(maxlen=…) and lru_cache(maxsize=…) do"
+_FREED = (
+    "The program has freed it, and the C library keeps it in pieces: MALLOC_TRIM_THRESHOLD_=134217728 in the "
+    "environment gives it back to the system, and a step may take longer."
+)
 _PEAK = 1.3  # times what is held after a step, from which a peak is told
 _FULL = {"device": "the GPU is full", "host": "the host's memory is full", "workers": "the host's memory is full"}
 
 
 def leaks(s: Summary) -> list[MemoryGrowth]:
-    """What grows and is not the batch's, the one first that is full first."""
-    found = [growth for growth in s.memory_growth if not growth.by_batch]
+    """What grows and is kept, the one first that is full first."""
+    found = [growth for growth in s.memory_growth if not growth.by_batch and not growth.is_free]
     return sorted(found, key=lambda growth: (growth.steps_left is None, growth.steps_left))
 
 
@@ -58,10 +62,12 @@ def growth_sentence(growth: MemoryGrowth) -> str:
 
 
 def steady_sentences(s: Summary) -> list[str]:
-    """Of a run with `--memory`, if nothing grows."""
+    """Of a run with `--memory`, if no growth is kept."""
     ranks = [one for one in s.training if one.typical_memory_bytes and one.sampled_peak_bytes]
-    if s.memory_growth or not ranks or "--memory" not in asked_words(s).split():
+    if not ranks or "--memory" not in asked_words(s).split():
         return []
+    if s.memory_growth:
+        return no_leak_sentences(s)
     steps = min(one.steps_total for one in ranks)
     if steps < FEWEST:
         return [f"Whether memory grows is not known: it takes {FEWEST} steps to tell, and there are {steps}."]
@@ -72,13 +78,15 @@ def steady_sentences(s: Summary) -> list[str]:
     ]
 
 
-def by_batch_sentences(s: Summary) -> list[str]:
-    return [
+def no_leak_sentences(s: Summary) -> list[str]:
+    """Of what grows and is not kept by the program."""
+    by_batch = [
         f"{_WHAT[growth.of][0].upper()}{_WHAT[growth.of][1:]} grows by {amount(growth.per_step)} a step on "
         f"{ranks_named(growth.ranks)}, as the largest batch so far grows: that is no leak."
         for growth in s.memory_growth
         if growth.by_batch
     ]
+    return by_batch + [f"{growth_sentence(growth)} {_FREED}" for growth in s.memory_growth if growth.is_free]
 
 
 def fit_sentences(summaries: Sequence[Summary]) -> list[str]:

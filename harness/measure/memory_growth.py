@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
-from harness.analysis.memory_growth import LEAST, Rate, growth
+from harness.analysis.memory_growth import FEWEST_LOOKS, LEAST, Rate, growth
 from harness.analysis.summary import MemoryGrowth, MemoryKeeper, Problem, problem_texts
 from harness.common.display.printable import printable
 from harness.common.run_folder.run_files import KEPT_VALUES
@@ -27,12 +27,15 @@ F64 = NDArray[np.float64]
 _FIELDS = {
     "device": "device_memory_bytes",
     "host": "host_memory_bytes",
-    "workers": "workers_memory_bytes",
+    "workers": "workers_mapped_bytes",
     "files": "files",
     "threads": "threads",
 }
+_BESIDE = {"free": "host_free_bytes", "share": "workers_memory_bytes"}  # known of some steps
+_EVERY = {**_FIELDS, **_BESIDE}
 _LIMITS = {"device": "device_limit_bytes", "host": "host_limit_bytes", "workers": "host_limit_bytes"}
 _OF_HOST = ("host", "workers")
+_USED = ("host", "share")  # of a host's memory
 _AS_FAST = 0.5  # as the fastest rank, from which a rank grows with it
 _OF_TENSORS = ("graph", "tensor")
 _MOST_OF_IT = 0.5  # of what is not freed, from which the lines that allocate it are not told, too
@@ -69,7 +72,7 @@ class MemorySeries:
             str(start.get("host")),
             np.array([step["step"] for step in steps], float),
             np.array([_number(step.get(sizes)) for step in steps], float),
-            {of: np.array([_number(step.get(name)) for step in steps], float) for of, name in _FIELDS.items()},
+            {of: np.array([_number(step.get(name)) for step in steps], float) for of, name in _EVERY.items()},
             {of: limit if isinstance(limit, int) else None for of, limit in limits.items()},
         )
 
@@ -128,7 +131,7 @@ def read_growth(series: MemorySeries, files: Sequence[Path]) -> tuple[list[Memor
 
 
 def _growth(series: MemorySeries, of: str, documents: Sequence[_KeptDocument], on_device: bool) -> MemoryGrowth | None:
-    rates = {rank: growth(one.steps, one.values[of], of, one.batches) for rank, one in sorted(series.ranks.items())}
+    rates = {rank: _rate(one, of) for rank, one in sorted(series.ranks.items())}
     found = {rank: rate for rank, rate in rates.items() if rate is not None}
     if not found:
         return None
@@ -144,10 +147,22 @@ def _growth(series: MemorySeries, of: str, documents: Sequence[_KeptDocument], o
         high=rate.high,
         since_step=rate.since,
         by_batch=rate.by_batch,
+        is_free=rate.is_free,
         limit_bytes=limit,
         steps_left=_steps_left(series, of, fastest, found, limit),
         keepers=_keepers(documents, of, on_device),
     )
+
+
+def _rate(one: _Series, of: str) -> Rate | None:
+    """Of a host's memory what the program holds, if that is known of enough steps: what it has freed and the C library
+    keeps is no growth of the program's."""
+    found = growth(one.steps, one.values[of], of, one.batches)
+    held = one.values["host"] - one.values["free"]
+    if of != "host" or np.isfinite(held).sum() < FEWEST_LOOKS:
+        return found
+    kept = growth(one.steps, held, of, one.batches, FEWEST_LOOKS)
+    return kept or (found and found._replace(is_free=True))
 
 
 def _steps_left(
@@ -158,7 +173,7 @@ def _steps_left(
         return None
     host = series.ranks[fastest].host
     beside = [rank for rank, one in series.ranks.items() if of in _OF_HOST and one.host == host] or [fastest]
-    used = sum(series.ranks[rank].last(name) for rank in beside for name in (_OF_HOST if of in _OF_HOST else (of,)))
+    used = sum(series.ranks[rank].last(name) for rank in beside for name in (_USED if of in _OF_HOST else (of,)))
     per_step = sum(rates[rank].per_step for rank in beside if rank in rates)
     return max(int((limit - used) / per_step), 0)
 

@@ -5,21 +5,54 @@ Read between two steps of somebody's training, so nothing here asks for more tha
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing.process
 import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
 PROC = Path("/proc/self")
+Seen = TypeVar("Seen")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-_SHARE = 1 / 50  # of a thread's time, for a look at the workers, of which the kernel walks through all pages
+# Of a thread's time: of the workers the kernel walks through all pages, and the C library through all that is free.
+_SHARE_OF_WORKERS, _SHARE_OF_FREE = 1 / 50, 1 / 1000
 _LEAST_S = 0.1  # between two such looks
 _AT_ONCE = 16  # looks that do not wait for their share: of a short training, too, it is known whether it grows
+
+
+class RareLook:
+    """When a look is due that takes long. share: of its thread's time."""
+
+    def __init__(self, share: float) -> None:
+        self._share, self._again_s, self._looks = share, 0.0, 0
+
+    def now(self, look: Callable[[], Seen | None]) -> Seen | None:
+        """What it sees; None: it is not due."""
+        if time.monotonic() < self._again_s:
+            return None
+        begin_s = time.thread_time()
+        found = look()
+        self._looks += 1
+        share_s = (time.thread_time() - begin_s) / self._share if self._looks > _AT_ONCE else 0.0
+        self._again_s = time.monotonic() + max(_LEAST_S, share_s)
+        return found
+
+
+class _MallocState(ctypes.Structure):
+    """What mallinfo2(3) of glibc returns, from 2.33 on."""
+
+    _fields_ = (("numbers", ctypes.c_size_t * 10),)
+
+
+_FREE = 8  # of the numbers: `fordblks`
+_malloc_state: Any = getattr(ctypes.CDLL(None), "mallinfo2", None)
+if _malloc_state is not None:
+    _malloc_state.restype = _MallocState
 
 
 class OwnMemory:
@@ -27,6 +60,7 @@ class OwnMemory:
 
     def __init__(self) -> None:
         self._file: int | None = None
+        self._free = RareLook(_SHARE_OF_FREE)
         with suppress(OSError):
             self._file = os.open(PROC / "statm", os.O_RDONLY | os.O_CLOEXEC)
 
@@ -36,6 +70,10 @@ class OwnMemory:
             return None
         _, resident, shared, *_ = os.pread(self._file, 200, 0).split()
         return (int(resident) - int(shared)) * _PAGE
+
+    def free_bytes(self) -> int | None:
+        """Of those, what the program has freed and the C library keeps; None: it does not say it, or said it lately."""
+        return None if _malloc_state is None else self._free.now(lambda: int(_malloc_state().numbers[_FREE]))
 
     def close(self) -> None:
         if self._file is not None:
@@ -60,34 +98,38 @@ class CountsBeside:
     """What is not counted in each step, as it takes longer: open files, threads, and the workers' memory."""
 
     def __init__(self) -> None:
-        self._again_s, self._looks = 0.0, 0
+        self._workers = RareLook(_SHARE_OF_WORKERS)
 
     def now(self) -> dict[str, int | None]:
         """By the fields of a step's line. The memory of workers is left out between two looks at it."""
         found: dict[str, int | None] = {"files": None, "threads": None}
         with suppress(OSError):
             found = {"files": sum(1 for _ in (PROC / "fd").iterdir()), "threads": (PROC / "task").stat().st_nlink - 2}
-        if time.monotonic() >= self._again_s:
-            begin_s = time.thread_time()
-            found["workers_memory_bytes"] = workers_bytes()
-            share_s = (time.thread_time() - begin_s) / _SHARE if self._looks > _AT_ONCE else 0.0
-            self._looks += 1
-            self._again_s = time.monotonic() + max(_LEAST_S, share_s)
+        if (workers := self._workers.now(workers_memory)) is not None:
+            found |= {"workers_memory_bytes": workers.share, "workers_mapped_bytes": workers.mapped}
         return found
 
 
-def workers_bytes() -> int | None:
-    """Of the processes that this one has made for its data: each page is divided among those that share it. None: it
-    has none, or the system does not say it."""
+class WorkersMemory(NamedTuple):
+    """Of the processes that a rank has made for its data, without the pages of files. share: each page is divided among
+    those that share it. mapped: each counts whole, so that it grows by what they allocate and not by what they or the
+    rank write to pages that they shared."""
+
+    share: int
+    mapped: int
+
+
+def workers_memory() -> WorkersMemory | None:
+    """None: it has none, or the system does not say it."""
     module: Any = multiprocessing.process
-    sizes = [_own_share(child.pid) for child in list(module._children) if child.pid is not None]
+    sizes = [_of_process(child.pid) for child in list(module._children) if child.pid is not None]
     known = [size for size in sizes if size is not None]
-    return sum(known) if known else None
+    return WorkersMemory(sum(each.share for each in known), sum(each.mapped for each in known)) if known else None
 
 
-def _own_share(pid: int) -> int | None:
-    with suppress(OSError, ValueError, IndexError):
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines():
-            if line.startswith("Pss_Anon:"):
-                return int(line.split()[1]) * 1024
+def _of_process(pid: int) -> WorkersMemory | None:
+    with suppress(OSError, ValueError, KeyError):
+        text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
+        found = {words[0]: 1024 * int(words[1]) for line in text.splitlines()[1:] if (words := line.split())}
+        return WorkersMemory(found["Pss_Anon:"], found["Anonymous:"])
     return None

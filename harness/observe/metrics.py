@@ -61,6 +61,7 @@ class Counts(NamedTuple):
     continued: int
     cores: AbstractSet[int] | None
     host_memory_bytes: int | None
+    host_free_bytes: int | None
     device_memory_bytes: int | None
 
 
@@ -84,7 +85,7 @@ class HostCounters:
         cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
         used = resource.getrusage(resource.RUSAGE_SELF)
         written = used.ru_oublock * BLOCK if self._counts_files else None
-        memory = self._memory.host_bytes(), device_bytes()
+        memory = self._memory.host_bytes(), self._memory.free_bytes(), device_bytes()
         waited = _waited(self._scheduler)
         return Counts(waited, self._collected_ns, written, used.ru_minflt, self._continued, cores, *memory)
 
@@ -97,6 +98,7 @@ class HostCounters:
             continued=latest.continued - then.continued if self._handled else None,
             cores=None if latest.cores is None else as_ranges(latest.cores),
             host_memory_bytes=latest.host_memory_bytes,
+            host_free_bytes=latest.host_free_bytes,
             device_memory_bytes=latest.device_memory_bytes,
         )
 

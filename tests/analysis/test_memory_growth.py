@@ -121,6 +121,17 @@ def test_the_ranks_of_a_host_share_its_memory_and_a_graph_has_the_bytes_of_the_t
     assert (keeper.name, keeper.bytes_per_step, keeper.where and keeper.where.line) == ("history", 5 * MB, 31)
 
 
+def test_of_a_host_the_growth_is_of_what_the_program_holds() -> None:
+    held, holes = ([int(300 * MB + rate * MB * step) for step in range(STEPS)] for rate in (2, 3))
+    whole = [one + other for one, other in zip(held, holes, strict=True)]
+    rare = [free if step % 10 == 0 else None for step, free in enumerate(holes)]
+    (found,), _ = read_growth(series({"host_memory_bytes": whole, "host_free_bytes": rare}), [])
+    assert (round(found.per_step), found.is_free) == (2 * MB, False)
+    level = [one - 2 * MB * step for step, one in enumerate(whole)]
+    (found,), _ = read_growth(series({"host_memory_bytes": level, "host_free_bytes": rare}), [])
+    assert (round(found.per_step), found.is_free) == (3 * MB, True)
+
+
 def test_tensors_are_kept_on_the_device_and_objects_on_the_host(tmp_path: Path) -> None:
     both = [int(500 * MB + 5 * MB * step) for step in range(STEPS)]
     rows = [{"name": "rows", "kind": "objects", "bytes_per_step": 5 * MB, "where": None}]
@@ -172,6 +183,17 @@ def test_growth_with_the_batch_does_not_lead() -> None:
     said = answer(Summary(training=[rank], memory_growth=[grown(by_batch=True)]))
     assert not any("grows" in sentence for sentence in said.sentences)
     assert any("no leak" in sentence for sentence in said.further)
+
+
+def test_what_the_program_has_freed_does_not_lead(monkeypatch: pytest.MonkeyPatch) -> None:
+    summary = Summary(training=[RankTraining(rank=0, median_step_ns=10**7)], memory_growth=[grown(is_free=True)])
+    said = answer(summary)
+    assert not any("grows" in sentence for sentence in said.sentences)
+    (of_it,) = [sentence for sentence in said.further if "The program has freed it" in sentence]
+    summary.training[0].typical_memory_bytes = summary.training[0].sampled_peak_bytes = MB
+    monkeypatch.setattr("harness.explain.memory.asked_words", lambda _summary: "run --memory -- train.py")
+    asked = answer(summary)
+    assert (asked.sentences[0], of_it in asked.further) == (of_it, False)
 
 
 def test_whoever_asked_for_memory_is_told_that_none_grows(monkeypatch: pytest.MonkeyPatch) -> None:

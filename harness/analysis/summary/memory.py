@@ -73,8 +73,9 @@ class MemoryKeeper(SummaryPart, kw_only=True):
 
 class MemoryGrowth(SummaryPart, kw_only=True):
     """A number of each step that grows over the steps of the whole training. On a GPU the tensors' memory after each
-    step; on the host the resident memory of the rank without the pages of files, and that of the processes that load
-    its data, in which a page counts in equal parts for those that share it; open files and threads.
+    step; on the host the resident memory of the rank without the pages of files, less what the program has freed and
+    the C library keeps (glibc from 2.33 on says it); the memory of the processes that load its data, in which pages
+    that they share count whole; open files and threads.
 
     It grows if the medians of six equal parts of the last 60 % of the steps rise each time, at the end at least half
     as fast as in the mean, in no part four times as fast as in the median part, and in all by 0.5 % of the level and
@@ -96,6 +97,8 @@ class MemoryGrowth(SummaryPart, kw_only=True):
     """The first step from which the values lie on the line of the last 60 %."""
     by_batch: bool = False
     """It grows as the largest batch so far grows, and does not without that part: no leak."""
+    is_free: bool = False
+    """The host's resident memory grows, and what the program holds does not: it has freed the rest."""
     limit_bytes: int | None = None
     """What there is: the GPU's memory; of the host the cgroup's limit or the machine's memory."""
     steps_left: int | None = None

@@ -88,12 +88,13 @@ class StepCounters:
 
     core_wait_ns: it was ready to run and had no core. collector_ns: Python collected garbage. written_bytes: by the
     whole process, to files of a disk. page_faults: of the whole process, for memory that it had not used or had given
-    back to the kernel. continued: how often the process went on after it had been stopped, as a batch
-    system that suspends jobs stops it. cores: those that the thread may use now, as in "0-3,8". host_memory_bytes: of
-    the process, without the pages of files; device_memory_bytes: of the tensors on its GPU, at the step's end.
-    workers_memory_bytes: of the processes that load its data, without the pages that are still the rank's; files,
-    threads: how many are open; these three are counted a few times a second. None: the system does not say it, or it
-    was not looked at.
+    back to the kernel. continued: how often the process went on after it had been stopped, as a batch system that
+    suspends jobs stops it. cores: those that the thread may use now, as in "0-3,8". host_memory_bytes: of the process,
+    without the pages of files; device_memory_bytes: of the tensors on its GPU, at the step's end. host_free_bytes: of
+    that of the process, what it has freed and the C library keeps, looked at now and then. workers_memory_bytes: of
+    the processes that load its data, each page divided among those that share it; workers_mapped_bytes: each page
+    whole; files, threads: how many are open; these four are counted a few times a second. None: the system does not
+    say it, or it was not looked at.
     """
 
     core_wait_ns: int | None
@@ -103,8 +104,10 @@ class StepCounters:
     continued: int | None
     cores: str | None
     host_memory_bytes: int | None
+    host_free_bytes: int | None
     device_memory_bytes: int | None
     workers_memory_bytes: int | None = None
+    workers_mapped_bytes: int | None = None
     files: int | None = None
     threads: int | None = None
 
