@@ -34,13 +34,16 @@ _FREED = (
     "The program has freed it, and the C library keeps it in pieces: MALLOC_TRIM_THRESHOLD_=134217728 in the "
     "environment gives it back to the system, and a step may take longer."
 )
+_ASK_WORKERS = "Whether they keep it, or the C library keeps what they have freed, is seen with --memory."
 _PEAK = 1.3  # times what is held after a step, from which a peak is told
 _FULL = {"device": "the GPU is full", "host": "the host's memory is full", "workers": "the host's memory is full"}
 
 
 def leaks(s: Summary) -> list[MemoryGrowth]:
-    """What grows and is kept, the one first that is full first."""
-    found = [growth for growth in s.memory_growth if not growth.by_batch and not growth.is_free]
+    """What grows and is kept, the one first that is full first. Of processes that load data that is known by a line
+    only: what they have freed, the C library says in the process itself."""
+    kept = [growth for growth in s.memory_growth if growth.of != "workers" or growth.keepers]
+    found = [growth for growth in kept if not growth.by_batch and not growth.is_free]
     return sorted(found, key=lambda growth: (growth.steps_left is None, growth.steps_left))
 
 
@@ -86,7 +89,13 @@ def no_leak_sentences(s: Summary) -> list[str]:
         for growth in s.memory_growth
         if growth.by_batch
     ]
-    return by_batch + [f"{growth_sentence(growth)} {_FREED}" for growth in s.memory_growth if growth.is_free]
+    looked = "--memory" in asked_words(s).split()
+    of_workers = "No object there keeps it, but the C library or another one." if looked else _ASK_WORKERS
+    return by_batch + [
+        f"{growth_sentence(growth)} {_FREED if growth.is_free else of_workers}"
+        for growth in s.memory_growth
+        if growth.is_free or (growth.of == "workers" and not growth.keepers)
+    ]
 
 
 def fit_sentences(summaries: Sequence[Summary]) -> list[str]:

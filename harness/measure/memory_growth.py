@@ -162,7 +162,9 @@ def _rate(one: _Series, of: str) -> Rate | None:
     if of != "host" or np.isfinite(held).sum() < FEWEST_LOOKS:
         return found
     kept = growth(one.steps, held, of, one.batches, FEWEST_LOOKS)
-    return kept or (found and found._replace(is_free=True))
+    if kept is not None or found is None or found.by_batch:
+        return kept or found
+    return found._replace(is_free=True)
 
 
 def _steps_left(

@@ -22,7 +22,8 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 # Of a thread's time: of the workers the kernel walks through all pages, and the C library through all that is free.
 _SHARE_OF_WORKERS, _SHARE_OF_FREE = 1 / 50, 1 / 1000
 _LEAST_S = 0.1  # between two such looks
-_AT_ONCE = 16  # looks that do not wait for their share: of a short training, too, it is known whether it grows
+# Looks that do not wait for their share if they are quick: of a short training, too, it is known whether it grows.
+_AT_ONCE, _QUICK_S = 16, 0.02
 
 
 class RareLook:
@@ -37,9 +38,10 @@ class RareLook:
             return None
         begin_s = time.thread_time()
         found = look()
+        took_s = time.thread_time() - begin_s
         self._looks += 1
-        share_s = (time.thread_time() - begin_s) / self._share if self._looks > _AT_ONCE else 0.0
-        self._again_s = time.monotonic() + max(_LEAST_S, share_s)
+        waits = self._looks > _AT_ONCE or took_s > _QUICK_S
+        self._again_s = time.monotonic() + max(_LEAST_S, took_s / self._share if waits else 0.0)
         return found
 
 

@@ -196,6 +196,16 @@ def test_what_the_program_has_freed_does_not_lead(monkeypatch: pytest.MonkeyPatc
     assert (asked.sentences[0], of_it in asked.further) == (of_it, False)
 
 
+def test_growth_of_workers_leads_with_a_line_only() -> None:
+    rank = RankTraining(rank=0, median_step_ns=10**7)
+    keeper = MemoryKeeper(name="seen", kind="tensor", bytes_per_step=5 * MB, ranks=[0])
+    for keepers, leads in (([keeper], True), ([], False)):
+        said = answer(Summary(training=[rank], memory_growth=[grown(of="workers", keepers=keepers)]))
+        start = "Memory of the processes that load data grows by 5.90 MB a step"
+        assert said.sentences[0].startswith(start) is leads
+        assert any(each.startswith(start) and "with --memory" in each for each in said.further) is not leads
+
+
 def test_whoever_asked_for_memory_is_told_that_none_grows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("harness.explain.memory.asked_words", lambda _summary: "run --memory -- train.py")
     rank = RankTraining(rank=0, typical_memory_bytes=250 * MB, sampled_peak_bytes=300 * MB)

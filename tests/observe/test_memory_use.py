@@ -55,17 +55,19 @@ def test_workers_grow_by_what_they_allocate() -> None:
     assert share_later - share > 28 and mapped_later - mapped > 28
 
 
-def test_a_look_that_takes_long_is_rare(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("takes_s", "looks"), [(0.01, 16 + 8), (0.05, 2)])
+def test_a_look_that_takes_long_is_rare(monkeypatch: pytest.MonkeyPatch, takes_s: float, looks: int) -> None:
+    """Of a hundredth of the time: the first 16 at once, if they are quick, then one in a second."""
     clock = {"now": 100.0, "used": 0.0}
     monkeypatch.setattr("time.monotonic", lambda: clock["now"])
     monkeypatch.setattr("time.thread_time", lambda: clock["used"])
 
     def look() -> int:
-        clock["used"] += 0.01
+        clock["used"] += takes_s
         return 1
 
     rare, seen = RareLook(1 / 100), 0
     for _ in range(100):
         clock["now"] += 0.1
         seen += rare.now(look) is not None
-    assert seen == 16 + 8, "the first 16 at once, then one in a second"
+    assert seen == looks

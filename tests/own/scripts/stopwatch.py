@@ -9,6 +9,8 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from torch import Tensor
+
 PARTS = ("data", "forward", "backward", "optimizer")
 
 
@@ -47,8 +49,8 @@ class Stopwatch:
                 self._inside[-1] += spent
 
     def loss(self, value: object) -> None:
-        """Keep a loss; it is read only when the training ends."""
-        self._losses.append(value)
+        """Keep a loss; it is read only when the training ends. mse_loss gives a number in the memory of all errors."""
+        self._losses.append(value.clone() if isinstance(value, Tensor) else value)
 
     def step_done(self) -> None:
         """The current step ends here."""
