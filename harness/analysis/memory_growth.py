@@ -26,6 +26,7 @@ BURST = 4.0  # times the median part's rate: a level that changes once is no gro
 SURE = 0.2  # of the rate, that its interval's lower end must be
 LEAST_SHARE = 0.005  # of the level, by which it rises in the tail
 LEAST = {"device": 1 << 20, "host": 2 << 20, "workers": 4 << 20, "files": 12.0, "threads": 12.0}
+KEPT_FREE = 64 << 20  # bytes that glibc may keep of what was freed before it gives any back: mallopt(3)
 _ALIKE = 0.98  # correlation of steps and largest batch, from which no part can be told from the other
 
 
@@ -41,9 +42,18 @@ class Rate(NamedTuple):
     is_free: bool = False
 
 
-def growth(steps: Numbers, values: Numbers, of: str, batches: Numbers = (), fewest: int | None = None) -> Rate | None:
+def growth(
+    steps: Numbers,
+    values: Numbers,
+    of: str,
+    batches: Numbers = (),
+    *,
+    fewest: int | None = None,
+    least: float | None = None,
+) -> Rate | None:
     """The growth of one number; None: it does not grow, or too few values are known. of: a key of `LEAST`. batches: how
-    large each step's batch was; NaN where that is not known. fewest: values that must be known.
+    large each step's batch was; NaN where that is not known. fewest: values that must be known. least: by how much they
+    must rise in the tail.
 
     >>> growth(range(100), [1e9 + 5e6 * step for step in range(100)], "host")
     Rate(per_step=5000000.0, low=5000000.0, high=5000000.0, since=0, by_batch=False, is_free=False)
@@ -56,7 +66,8 @@ def growth(steps: Numbers, values: Numbers, of: str, batches: Numbers = (), fewe
     if len(x) < (fewest or (FEWEST if of in ("device", "host") else FEWEST_LOOKS)):
         return None
     start = min(int(len(x) * (1 - TAIL)), len(x) - PARTS)
-    if not _rises(x[start:], y[start:], LEAST[of]):
+    least = LEAST[of] if least is None else least
+    if not _rises(x[start:], y[start:], least):
         return None
     found = _rate(x, y, start)
     if found.low < SURE * found.per_step:
@@ -64,7 +75,7 @@ def growth(steps: Numbers, values: Numbers, of: str, batches: Numbers = (), fewe
     largest = np.fmax.accumulate(sizes)[start:]
     if not np.isfinite(largest).all() or np.ptp(largest) == 0 or of not in ("device", "host"):
         return found
-    return found._replace(by_batch=_is_of_batch(x[start:], y[start:], largest, LEAST[of]))
+    return found._replace(by_batch=_is_of_batch(x[start:], y[start:], largest, least))
 
 
 def _rises(x: F64, y: F64, least: float) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
-from harness.analysis.memory_growth import FEWEST_LOOKS, LEAST, Rate, growth
+from harness.analysis.memory_growth import FEWEST_LOOKS, KEPT_FREE, LEAST, Rate, growth
 from harness.analysis.summary import MemoryGrowth, MemoryKeeper, Problem, problem_texts
 from harness.common.display.printable import printable
 from harness.common.run_folder.run_files import KEPT_VALUES
@@ -131,7 +131,10 @@ def read_growth(series: MemorySeries, files: Sequence[Path]) -> tuple[list[Memor
 
 
 def _growth(series: MemorySeries, of: str, documents: Sequence[_KeptDocument], on_device: bool) -> MemoryGrowth | None:
-    rates = {rank: _rate(one, of) for rank, one in sorted(series.ranks.items())}
+    # What a worker has freed is not known; that it keeps something is, if a line was seen.
+    is_unsure = of == "workers" and not any(each.worker is not None and each.growing for each in documents)
+    least = KEPT_FREE if is_unsure else LEAST[of]
+    rates = {rank: _rate(one, of, least) for rank, one in sorted(series.ranks.items())}
     found = {rank: rate for rank, rate in rates.items() if rate is not None}
     if not found:
         return None
@@ -154,17 +157,15 @@ def _growth(series: MemorySeries, of: str, documents: Sequence[_KeptDocument], o
     )
 
 
-def _rate(one: _Series, of: str) -> Rate | None:
+def _rate(one: _Series, of: str, least: float) -> Rate | None:
     """Of a host's memory what the program holds, if that is known of enough steps: what it has freed and the C library
-    keeps is no growth of the program's."""
-    found = growth(one.steps, one.values[of], of, one.batches)
+    keeps is no growth of the program's, and usual up to a size."""
     held = one.values["host"] - one.values["free"]
     if of != "host" or np.isfinite(held).sum() < FEWEST_LOOKS:
-        return found
-    kept = growth(one.steps, held, of, one.batches, FEWEST_LOOKS)
-    if kept is not None or found is None or found.by_batch:
-        return kept or found
-    return found._replace(is_free=True)
+        return growth(one.steps, one.values[of], of, one.batches, least=least)
+    kept = growth(one.steps, held, of, one.batches, fewest=FEWEST_LOOKS)
+    free = None if kept else growth(one.steps, one.values[of], of, one.batches, least=KEPT_FREE)
+    return kept or (free and free._replace(is_free=not free.by_batch))
 
 
 def _steps_left(

@@ -130,6 +130,10 @@ def test_of_a_host_the_growth_is_of_what_the_program_holds() -> None:
     level = [one - 2 * MB * step for step, one in enumerate(whole)]
     (found,), _ = read_growth(series({"host_memory_bytes": level, "host_free_bytes": rare}), [])
     assert (round(found.per_step), found.is_free) == (3 * MB, True)
+    little = {"host_memory_bytes": [int(300 * MB + MB * step / 2) for step in range(STEPS)]}
+    free = {"host_free_bytes": [int(MB * step / 2) if step % 10 == 0 else None for step in range(STEPS)]}
+    assert read_growth(series(little | free), []) == ([], []), "the C library keeps that much"
+    assert len(read_growth(series(little), [])[0]) == 1
 
 
 def test_tensors_are_kept_on_the_device_and_objects_on_the_host(tmp_path: Path) -> None:

@@ -98,7 +98,8 @@ class MemoryGrowth(SummaryPart, kw_only=True):
     by_batch: bool = False
     """It grows as the largest batch so far grows, and does not without that part: no leak."""
     is_free: bool = False
-    """The host's resident memory grows, and what the program holds does not: it has freed the rest."""
+    """The host's resident memory grows, by at least 64 MiB in the last 60 % of the steps, and what the program holds
+    does not: it has freed the rest. Less than that glibc keeps anyway (mallopt(3)), as it does in a worker."""
     limit_bytes: int | None = None
     """What there is: the GPU's memory; of the host the cgroup's limit or the machine's memory."""
     steps_left: int | None = None
