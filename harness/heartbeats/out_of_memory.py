@@ -35,6 +35,7 @@ _UNLISTED = 1 / 4  # of a device: its driver, and the context of a process, have
 _FOREIGN = 1 / 4  # of a host's limit: the launcher and the monitor have less
 _NEARLY = 3 / 4  # of a host's limit: without the kernel's word, a process that had less was killed by somebody
 _LEAST_POINTS = 4
+_AS_BEFORE = 1 / 10  # of what came after the last recorded step, that the recorded growth has at least
 
 
 class Point(NamedTuple):
@@ -150,7 +151,10 @@ def of_host(
     if limit is None or not (certain or asked is not None or has >= _NEARLY * limit):
         return None
     found = [grew for each in ranks if (grew := growth(each)) is not None]
-    unwritten = max(0, (last_bytes or 0) - ranks[0][-1].size) if ranks[0] and growth(ranks[0]) else 0
+    own = growth(ranks[0])
+    unwritten = max(0, (last_bytes or 0) - ranks[0][-1].size) if own is not None else 0
+    if own is not None and own.rise < _AS_BEFORE * unwritten:
+        unwritten = 0  # seen inside of a peak
     has, rise = has + unwritten, sum(grew.rise for grew in found) + unwritten
     known = beside is not None and all(ranks)  # before a step has ended, what other ranks have is not known
     foreign = (beside or 0) - sum(each[-1].size for each in ranks[1:]) if known else 0

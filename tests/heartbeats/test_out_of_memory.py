@@ -170,8 +170,9 @@ def test_what_a_rank_had_at_its_last_sign_of_life_is_of_its_growth() -> None:
     for last_bytes, kind in ((None, "peak"), (900 * MB, "peak"), (1400 * MB, "growth")):
         found = of_host(2 * GB, [short], 200 * MB, "", certain=True, last_bytes=last_bytes)
         assert found is not None and found.kind == kind, last_bytes
-    found = of_host(2 * GB, [STEADY], 200 * MB, "", certain=True, last_bytes=1400 * MB)
-    assert found is not None and found.kind == "peak", "seen inside a step"
+    for recorded in (STEADY, rising(300 * MB, 768)):
+        found = of_host(2 * GB, [recorded], 200 * MB, "", certain=True, last_bytes=1400 * MB)
+        assert found is not None and found.kind == "peak", "seen inside a step"
 
 
 def test_a_process_that_was_killed_without_the_kernel_s_word_is_told_of_if_memory_was_short() -> None:

@@ -37,10 +37,10 @@ child.terminate()
 
 
 def test_what_is_freed_between_pieces_that_are_kept_is_free() -> None:
+    pieces = [bytearray(PIECE) for _ in range(COUNT)]
     own = OwnMemory()
     if (before := own.free_bytes()) is None:
         pytest.skip("this C library does not say it: mallinfo2 is of glibc 2.33")
-    pieces = [bytearray(PIECE) for _ in range(COUNT)]
     del pieces[::2]
     after = OwnMemory().free_bytes()
     assert after is not None and after - before > 0.9 * PIECE * COUNT / 2 - PIECE

@@ -80,6 +80,7 @@ _WITHOUT_TABLE = (
     _ENVIRONMENTS,
     file_of("sources"),
     file_of("profiler_overhead"),
+    file_of("memory_growth"),
     *map(file_per_device, ("steps", "kinds", "idle_causes", "longest_gaps")),
 )
 
